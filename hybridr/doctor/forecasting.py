@@ -255,12 +255,12 @@ def estimated_duration(
 
 
 def writing_processor_s(quantity: Quantity, shards: int) -> float:
-    """Return the processor seconds that all nodes together need to write documents, and vectors into graphs.
+    """Return the processor seconds of all nodes to index the documents and insert the vectors into graphs.
 
-    documents * INDEX_S + vectors * STEP_S * log2(vectors a shard) * dim / DIMENSIONS
+    documents * INDEX_S + vectors * STEP_S * log2(max(2, vectors per shard)) * dim / DIMENSIONS
     """
-    steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
-    return quantity.documents * INDEX_S + quantity.vectors * STEP_S * steps
+    scaled_steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
+    return quantity.documents * INDEX_S + quantity.vectors * STEP_S * scaled_steps
 
 
 TIMED = 512  # sampled documents whose encoding is timed

@@ -141,7 +141,7 @@ def measure_recall(
         queries = [probe.text for probe in draw_probes(bodies, len(bodies), SEED)]
     if not queries:
         raise DataError(
-            "no queries can be made from the sampled documents", hint="--queries FILE, one query a line"
+            "no queries can be made from the sampled documents", hint="--queries FILE, one query per line"
         )
     query_vectors = to_stored_values(encoder.encode_queries(queries), info.record.vectors)
     probes = {"documents": document_probes, "queries": [("", vector) for vector in query_vectors]}

@@ -38,7 +38,7 @@ class DrawnSample(NamedTuple):
     read: int
     fingerprint: str
 
-    def parted(self, held_out: int) -> tuple[list[Document], list[Document]]:
+    def split(self, held_out: int) -> tuple[list[Document], list[Document]]:
         """Return at most `held_out` documents to hold out, and the others."""
         count = held_out_count(len(self.documents), held_out)
         return self.documents[:count], self.documents[count:]
@@ -59,9 +59,9 @@ def draw_sample(
     """
     pairs: list[tuple[int, Document]] = []
     hashes: set[int] = set()
-    read = 0
+    count = 0
     for document in read_source(source, fields, progress):
-        read += 1
+        count += 1
         text = text_hash(document.contents, "")
         if not document.contents.strip() or text in hashes:
             continue
@@ -74,11 +74,11 @@ def draw_sample(
     documents = [document for _, document in sorted(pairs, reverse=True)]
     if len(documents) < MIN_DOCUMENTS:
         raise DataError(
-            f"{read:,} documents hold {len(documents)} different texts; {MIN_DOCUMENTS} are needed",
+            f"{count:,} documents hold {len(documents)} different texts; {MIN_DOCUMENTS} are needed",
             hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
         )
     return DrawnSample(
-        documents, read, fingerprint([text_hash(repr(document), "") for document in documents])
+        documents, count, fingerprint([text_hash(repr(document), "") for document in documents])
     )
 
 
@@ -182,7 +182,7 @@ def source_record(source: Source) -> Any:
     return None
 
 
-def bytes_of(source: Source) -> int:
+def estimate_bytes(source: Source) -> int:
     """Return the estimated bytes of text of a source; 0 if unknown before reading."""
     if isinstance(source, CorpusFile) and source.file.is_file():
         packed = source.file.suffix == ".gz"
@@ -223,7 +223,7 @@ class CorpusFile:
             else:
                 raise DataError(
                     f"{self.file}:{line}: no field {' or '.join(self.fields)}",
-                    hint=f"there: {', '.join(record)}",
+                    hint=f"its fields: {', '.join(record)}",
                 )
 
     @property

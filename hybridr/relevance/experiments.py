@@ -125,7 +125,7 @@ def start_experiment(
         assert Search(cluster, info.with_ranking(ranking), encoder).signals is not None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=current)
-    step = take(cluster, info, experiment, "experiment began", "a", dry_run)
+    step = switch_ranking(cluster, info, experiment, "experiment began", "a", dry_run=dry_run)
     return step if cluster.exists(QUERIES) else replace(step, remark=SHOW_BOTH.format(name=quote(name)))
 
 
@@ -162,12 +162,13 @@ def experiment_ranking(record: Record, side: str, rival: str, name: str) -> Rank
     return current
 
 
-def take(
+def switch_ranking(
     cluster: Cluster,
     info: IndexInfo,
     experiment: Experiment,
     did: Event,
     side: Contender | Literal["before"],
+    *,
     dry_run: bool,
 ) -> ExperimentStep:
     """Let an index rank by a side of an experiment, and record the step.
@@ -222,7 +223,7 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
     ended = experiment.model_copy(update={"ended": "stopped"})
     if not experiment.a.is_as(info.record.ranking):
         ended = ended.model_copy(update={"before": info.record.ranking})
-    return take(cluster, info, ended, "experiment ended", "before", dry_run)
+    return switch_ranking(cluster, info, ended, "experiment ended", "before", dry_run=dry_run)
 
 
 def promote_ranking(
@@ -239,7 +240,7 @@ def promote_ranking(
             raise DataError(f"nothing is promoted for '{info.name}'")
         require_ranking(info, experiment.b if experiment.ended == "b" else experiment.a)
         stopped = experiment.model_copy(update={"ended": "stopped"})
-        return take(cluster, info, stopped, "promotion undone", "before", dry_run)
+        return switch_ranking(cluster, info, stopped, "promotion undone", "before", dry_run=dry_run)
     if experiment.ended in ("a", "b"):
         raise DataError(
             f"'{experiment.names[experiment.ended == 'b']}' is promoted",
@@ -255,7 +256,7 @@ def promote_ranking(
             )
         winner = report.better
     ended = experiment.model_copy(update={"ended": winner})
-    return take(cluster, info, ended, "promoted", winner, dry_run)
+    return switch_ranking(cluster, info, ended, "promoted", winner, dry_run=dry_run)
 
 
 def require_ranking(info: IndexInfo, expected: Ranking) -> None:
@@ -319,12 +320,12 @@ def count_votes(
             ledger.fill((entry for entry in map(reader.read, records) if entry is not None), progress)
             for _, clients in ledger.looks():
                 for looks in clients:
-                    interleaved = [look for look in looks if look.teams and look.chosen]
+                    interleaved = [look for look in looks if look.teams and look.clicked]
                     if interleaved:  # the vote is by the search with the most clicks
-                        look = max(interleaved, key=lambda look: len(look.chosen))
+                        look = max(interleaved, key=lambda look: len(look.clicked))
                         teams = dict(zip(look.shown, look.teams, strict=False))
                         votes.append(
-                            preferred_team([TEAM.get(teams.get(doc, ""), "") for doc in look.chosen])
+                            preferred_team([TEAM.get(teams.get(doc, ""), "") for doc in look.clicked])
                         )
             counts = ledger.counts(COUNTS_OF_EXPERIMENT)
     return votes, counts, dict(Counter(reader.left_out))

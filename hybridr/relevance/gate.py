@@ -133,9 +133,7 @@ def rank_all(
     *,
     evened_out: bool,
 ) -> Rankings:
-    """Return exact rankings of every query by BM25, by vectors of 128 tokens, and fused: see
-    `rank_vectors`.
-    """
+    """Rank every query exactly by BM25, by vectors of 128 tokens, and fused (see `rank_vectors`)."""
     limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
     vectors = encode_in_parts(encoder, texts, limit, report)
     return rank_vectors(encoder, vectors, queries, bm25, texts if evened_out else ())
@@ -163,14 +161,14 @@ def rank_vectors(
     with queries evened out unless the encoder is the packaged one. Vectors alone rank by unchanged queries.
     """
     query_vectors = encoder.encode_queries(queries)
-    dense = evened = scores_of(encoder, query_vectors, vectors)
+    dense = evened = vector_scores(encoder, query_vectors, vectors)
     spread, mean = spread_and_mean(2 * dense - 1)
     cosines: Spread | None = Spread(spread=spread, mean=mean) if spread else None
     if texts and not is_reference(encoder):
         sampled = sampled_cosines(encoder, texts, vectors)
         cosines = sampled
         if sampled and (evening := stored_evening(Record(cosines=sampled, dim=vectors.shape[1]))):
-            evened, cosines = scores_of(encoder, evening.of(query_vectors), vectors), sampled.evened
+            evened, cosines = vector_scores(encoder, evening.of(query_vectors), vectors), sampled.evened
     settings, scale = SearchSettings(), cosine_scale(encoder, cosines).factor
     kind = default_fusion(settings, Record(similarity=encoder.similarity))
     fusion = kind(settings, (3, 0, 0))  # its scores here do not depend on the version
@@ -186,7 +184,7 @@ def rank_vectors(
     )
 
 
-def scores_of(encoder: Encoder, queries: Vectors, vectors: Vectors) -> Floats:
+def vector_scores(encoder: Encoder, queries: Vectors, vectors: Vectors) -> Floats:
     """Return the engine's scores of query vectors with the vectors of texts, `(queries, texts)`."""
     return engine_scores(encoder.similarity, (queries @ vectors.T).astype(np.float64))
 
@@ -280,10 +278,13 @@ def compare_on_judged(
     texts = [document.contents for document in filled]
     query_texts = [query.text for query in evidence.queries]
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, query_texts, bm25, partial(progress, OLD), evened_out=True)
-    after = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), evened_out=True)
+    old_rankings = rank_all(old, texts, query_texts, bm25, partial(progress, OLD), evened_out=True)
+    new_rankings = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), evened_out=True)
     rows = []
-    for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
+    for name, *sides in (
+        ("dense", old_rankings.dense, new_rankings.dense),
+        ("hybrid", old_rankings.fused, new_rankings.fused),
+    ):
         values = [judged_values(rankings, evidence, filled) for rankings in sides]
         rows.append(compared(f"{name} {MEASURE}, judged", *values))
     hybrid = rows[-1]
@@ -310,7 +311,7 @@ def judged_values(
 
 QUERY_DOCUMENTS = 300  # documents that queries are made from
 MIN_PROBES = 30  # queries
-FILE, MAX_KEPT = "comparisons.json", 50
+FILE, MAX_STORED = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
 EVENING = (LEVEL, SHARE_OF_MEAN)  # results measured with other settings are not reused
 
@@ -411,7 +412,7 @@ def compare_on_index(
     progress("read documents", len(task.documents), len(task.documents))
     bm25 = Bm25(task.texts)
     scores = {
-        name: measured(encoder, task, bm25, partial(progress, f"encoder {name}"))
+        name: measure_encoder(encoder, task, bm25, partial(progress, f"encoder {name}"))
         for name, encoder in encoders.items()
     }
     count = cluster.count(info)
@@ -477,7 +478,7 @@ def comparison_task(sample: Sequence[Document], evidence: JudgedSample | None, s
     )
 
 
-def measured(
+def measure_encoder(
     encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Return nDCG@10 of each query by words, vectors and both, and documents a second; from this machine's
@@ -495,5 +496,5 @@ def measured(
     scores: dict[str, Any] = {name: task.values(ranked).round(6).tolist() for name, ranked in lists.items()}
     scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
     with suppress(DownloadError):  # else it is measured again next time
-        remember_newest(FILE, key, scores, MAX_KEPT)
+        remember_newest(FILE, key, scores, MAX_STORED)
     return scores

@@ -44,7 +44,9 @@ class QueryCandidates(NamedTuple):
     usual: tuple[str, ...] = ()
 
 
-def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[QueryCandidates]:
+def fetch_candidates(
+    search: Search, queries: Sequence[Query], progress: Progress = silent
+) -> list[QueryCandidates]:
     """Return the candidate lists of every query, retrieved once by each retriever and completed with true
     scores.
     """
@@ -71,7 +73,7 @@ class Landscape(NamedTuple):
     positions: NDArray[np.float64]
 
     @classmethod
-    def alone(cls, distances: NDArray[np.float64]) -> Landscape:
+    def isolated(cls, distances: NDArray[np.float64]) -> Landscape:
         """Return a landscape in which no variant has neighbours."""
         return cls(distances, np.eye(len(distances)), np.zeros(len(distances)))
 
@@ -243,7 +245,7 @@ def variant_fusion(variant: Variant, version: tuple[int, int, int] = ANY) -> Fus
     return fusion
 
 
-def landscape(tried: Sequence[Variant]) -> Landscape:
+def weight_landscape(tried: Sequence[Variant]) -> Landscape:
     """Return the landscape of variants: neighbours by weight within a kind, none of other kinds."""
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
     kinds = np.array([variant.kind for variant in tried])
@@ -344,22 +346,22 @@ def choose_variant(
 ) -> Choice:
     """Return the choice among variants by their values `(queries, variants)`."""
     means, default = values.mean(axis=0), geometry.default
-    chosen = choose(values, geometry)
+    best_index = choose(values, geometry)
     gain = bounded_mean(held_out_gains(values, geometry))
     return Choice(
         len(values),
         measure,
         float(means[default]),
-        tried[chosen],
+        tried[best_index],
         gain.mean,
         gain.low,
         gain.high,
-        bool(chosen != default and gain.low > 0),
+        bool(best_index != default and gain.low > 0),
         tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
     )
 
 
-def measured(
+def measure_scores(
     answers: Sequence[QueryCandidates],
     qrels: Qrels,
     measure: str,

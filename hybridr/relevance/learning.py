@@ -55,13 +55,13 @@ from ..search.search import Search
 from ..search.signals import FAMILY
 from ..search.signals.memory import SAME
 from ..search.systems import check_collection
-from .judgement import QueryCandidates, ask, measured
+from .judgement import QueryCandidates, fetch_candidates, measure_scores
 from .ranking_record import replace_values
 
 MAX_TRIED_QUERIES = 1_000
 DRAW_SEED = 13
 MEASURE = "nDCG@10"
-ONE_OF_FIVE, DOUBT = 0.2, 3.0
+MIN_SAME_NEED, DOUBT = 0.2, 3.0
 """Smallest accepted share of similar pairs that have the same need, and the number of such pairs assumed
 before any is seen."""
 
@@ -129,9 +129,9 @@ def rehearse(
 
     def score(answer: QueryCandidates) -> NDArray[np.float64]:
         """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""
-        before = plain.context.fusion.scores(answer.lists)
+        plain_scores = plain.context.fusion.scores(answer.lists)
         documents = answer.lists.documents
-        rows = [np.array([before.get(doc, np.nan) for doc in documents])]
+        rows = [np.array([plain_scores.get(doc, np.nan) for doc in documents])]
         place = places[answer.query.query_id]
         for left_out in (place, needs == needs[place]):
             cosines = vectors @ vectors[place]
@@ -144,8 +144,8 @@ def rehearse(
             rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in documents]))
         return np.array(rows)
 
-    answers = ask(plain, [queries[place] for place in sample], progress)
-    values = measured(answers, qrels, MEASURE, score)  # (queries, 3)
+    answers = fetch_candidates(plain, [queries[place] for place in sample], progress)
+    values = measure_scores(answers, qrels, MEASURE, score)  # (queries, 3)
     gains = [bounded_mean(values[:, row] - values[:, 0]) for row in (1, 2)]
     counts = np.bincount(needs)
     return Rehearsal(
@@ -157,8 +157,8 @@ def without_memory(search: Search) -> Search:
     """Return the same search without learnt signals, which must not be used to judge."""
     if not any(signal.learnt for signal in search.signals.members.values()):
         return search
-    taken = tuple(name for name, signal in search.signals.members.items() if not signal.learnt)
-    settings = search.settings.model_copy(update={"signals": taken or ("none",)})
+    names = tuple(name for name, signal in search.signals.members.items() if not signal.learnt)
+    settings = search.settings.model_copy(update={"signals": names or ("none",)})
     return Search(search.cluster, search.info, search.encoder, settings=settings)
 
 
@@ -173,7 +173,7 @@ def similarity_threshold(vectors: Vectors, needs: NDArray[np.int64], usual: floa
     similar = np.flatnonzero(cosines >= usual)
     similar = similar[np.argsort(-cosines[similar], kind="stable")]
     shares = (np.cumsum(same_need[similar]) + DOUBT) / (np.arange(len(similar)) + 1 + DOUBT)
-    accepted = np.flatnonzero(shares >= ONE_OF_FIVE)
+    accepted = np.flatnonzero(shares >= MIN_SAME_NEED)
     if not len(similar) or accepted[-1] == len(similar) - 1:
         return usual
     return float(min(MAX_LIKENESS, cosines[similar[accepted[-1]]]))
@@ -186,20 +186,20 @@ def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     needs: dict[str, int] = {}
     leads = list(range(len(documents)))
 
-    def first(number: int) -> int:
-        """Return the number that stands for a group of connected queries (union-find)."""
+    def root(number: int) -> int:
+        """Return the number of the query that stands for a group of connected ones (union-find)."""
         while leads[number] != number:
             leads[number] = number = leads[leads[number]]
         return number
 
     for number, doc_ids in enumerate(documents):
         for doc in doc_ids:
-            leads[first(number)] = first(needs.setdefault(doc, number))
-    return np.array([first(number) for number in range(len(documents))], dtype=np.int64)
+            leads[root(number)] = root(needs.setdefault(doc, number))
+    return np.array([root(number) for number in range(len(documents))], dtype=np.int64)
 
 
-TOGETHER, COMPARED = 64, 2_000  # queries
-MAX_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
+WRITE_BATCH, COMPARED = 64, 2_000  # queries
+MAX_LOOKED_UP, LOOKUP_BATCH = 2_000, 200  # queries
 
 
 @dataclass(frozen=True)
@@ -297,8 +297,8 @@ def write_memory(
 
     def actions() -> Iterator[Action]:
         """Yield the actions that write each query's vector with its relevant documents."""
-        for start in range(0, len(queries), TOGETHER):
-            batch = queries[start : start + TOGETHER]
+        for start in range(0, len(queries), WRITE_BATCH):
+            batch = queries[start : start + WRITE_BATCH]
             vectors = to_stored_values(
                 query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors
             )
@@ -362,7 +362,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
     info = resolve(cluster, name, whole=True)
     memories = list_memories(cluster, info.name)
 
-    def without_memory(record: Record) -> Record:
+    def forget(record: Record) -> Record:
         """Return the record without memory, and with the event. Raises DataError for an experiment by it."""
         experiment = record.experiment
         if experiment and not experiment.ended and (experiment.a.memory or experiment.b.memory):
@@ -373,14 +373,14 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
             )
         return event_change("forgotten", {}, memory=None)(record)
 
-    without_memory(info.record)
+    forget(info.record)
     if info.record.memory is not None:
         memories = [current_memory(info), *memories]
     if not memories:
         return Forgetting(info.name, None)
     if not dry_run:
         if info.record.memory is not None:
-            rewrite(cluster, info.name, without_memory, settled=True)
+            rewrite(cluster, info.name, forget, settled=True)
         drop_memories(cluster, info.name)
     return Forgetting(info.name, memories[0])
 
@@ -409,20 +409,22 @@ def compare_with_learnt(
     info = resolve(cluster, name)
     if not info.record.remembers or info.record.memory is None:
         return None
-    encoder, queries = encoder_for(info, None), judged_queries(*judgements)
+    encoder, qrels = encoder_for(info, None), judgements[1]
+    queries = judged_queries(*judgements)
     sample = random.Random(DRAW_SEED).sample(queries, min(MAX_LOOKED_UP, len(queries)))
     texts, learnt = [query.text for query in sample], dict[str, list[set[str]]]()
-    for start in range(0, len(texts), LOOKED_UP_TOGETHER):
-        part = texts[start : start + LOOKED_UP_TOGETHER]
+    for start in range(0, len(texts), LOOKUP_BATCH):
+        part = texts[start : start + LOOKUP_BATCH]
         for text, similar in find_past_queries(
             cluster, info, part, query_vectors(encoder, part), SAME
         ).items():
             if similar:  # the relevant documents of each time that it was learnt
                 learnt[text] = [{doc.doc_id for doc in past.relevant} for past in similar]
     pairs = [
-        (learnt.get(query.text, []), {doc for doc, _ in most_relevant(judgements[1][query.query_id])})
+        (learnt.get(query.text, []), {doc for doc, _ in most_relevant(qrels[query.query_id])})
         for query in sample
     ]
-    same = sum(current in before for before, current in pairs)
-    new = sum(not before for before, _ in pairs)
-    return Changes(info.record.memory.queries, len(sample), same, len(sample) - same - new, new)
+    unchanged = sum(judged_ids in learnt_ids for learnt_ids, judged_ids in pairs)
+    new = sum(not learnt_ids for learnt_ids, _ in pairs)
+    others = len(sample) - unchanged - new
+    return Changes(info.record.memory.queries, len(sample), unchanged, others, new)

@@ -56,7 +56,7 @@ class ShadowedRequest:
         return not (self.reason or self.error)
 
     @property
-    def agreement(self) -> float:
+    def rank_biased_overlap(self) -> float:
         """Return the rank-biased overlap of both answers."""
         return rank_biased_overlap(self.old, self.new)
 
@@ -80,7 +80,7 @@ class RankingDifference:
                     request.old != request.new,
                     overlap(request.old, request.new, 3),
                     overlap(request.old, request.new, COMPARED),
-                    request.agreement,
+                    request.rank_biased_overlap,
                 )
                 for request in requests
             ],
@@ -128,7 +128,7 @@ class ShadowReport:
         values["largest"] = [
             {
                 "text": request.text,
-                "rank_biased_overlap": round(request.agreement, 4),
+                "rank_biased_overlap": round(request.rank_biased_overlap, 4),
                 "old": list(request.old),
                 "new": list(request.new),
             }
@@ -155,14 +155,14 @@ class ShadowReport:
 
     def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         """Return tables for people, each with title and header."""
-        heads = ["requests", "changed", "overlap at 3", "overlap at 10", "rank-biased overlap"]
+        headers = ["requests", "changed", "overlap at 3", "overlap at 10", "rank-biased overlap"]
         bands = [
             [name, f"{part.requests:,}", f"{part.changed:.0%}"]
             + [f"{value:.2f}" for value in (part.overlap_at_3, part.overlap_at_10, part.rank_biased_overlap)]
             for name, part in self.by_frequency.items()
         ]
         times = [[name, *(f"{value:,.1f}" for value in part.values())] for name, part in self.times.items()]
-        tables = [("by how often a text was looked for", ["text", *heads], bands)]
+        tables = [("by how often a text was looked for", ["text", *headers], bands)]
         tables.append(("milliseconds", ["answer", *(f"p{part}" for part in PERCENTILES)], times))
         if self.judged:
             head, rows = self.judged.table()
@@ -214,8 +214,8 @@ def compare_answers(
         RankingDifference.of(pairs) if pairs else None,
         {name: RankingDifference.of(part) for name, part in by_frequency.items() if part},
         time_percentiles(pairs) if pairs else {},
-        tuple(sorted(changes, key=lambda request: request.agreement)[:SHOWN]),
-        judged_by(newest, judgements),
+        tuple(sorted(changes, key=lambda request: request.rank_biased_overlap)[:SHOWN]),
+        evaluate_judged(newest, judgements),
         stopped,
     )
 
@@ -235,7 +235,7 @@ def time_percentiles(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str,
     }
 
 
-def judged_by(
+def evaluate_judged(
     requests: Mapping[str, ShadowedRequest], judgements: tuple[Sequence[Query], Qrels] | None
 ) -> Evaluation | None:
     """Return an evaluation of both answers to requests whose texts are judged queries; None if there is

@@ -47,15 +47,15 @@ from .judgement import (
     Choice,
     Landscape,
     Step,
-    ask,
     choose_variant,
-    landscape,
+    fetch_candidates,
     measure_runs,
-    measured,
+    measure_scores,
     other_signals,
     score_all,
     variant_fusion,
     variants,
+    weight_landscape,
 )
 from .learning import without_memory
 from .ranking_record import replace_values
@@ -90,7 +90,9 @@ def weigh_by_log(
     Raises DataError for fewer than 100 queries with hits.
     """
     texts = texts[:: -(-len(texts) // MAX_LOGGED)] if texts else ()
-    answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)
+    answers = fetch_candidates(
+        search, [Query(str(number), text) for number, text in enumerate(texts)], progress
+    )
     recipe = TextRecipe.of(search.info.record, encoder)
     documents = list(sample_texts(search.cluster, search.info, recipe))
     means = recipe.compared(texts, documents).mean(axis=1) if documents else np.zeros(len(texts))
@@ -257,10 +259,10 @@ def choose_all(
             f"{len(queries)} judged queries; at least {MIN_JUDGED} are needed",
             hint="leave the judgements out: the defaults stay",
         )
-    answers = plain = ask(full_search, queries, progress)
+    answers = plain = fetch_candidates(full_search, queries, progress)
     if query_evening(full_search.context):
         unevened = untuned.model_copy(update={"evened": False})
-        plain = ask(Search(cluster, info, encoder, settings=unevened), queries, progress)
+        plain = fetch_candidates(Search(cluster, info, encoder, settings=unevened), queries, progress)
     version, scale = cluster.version, full_search.dense_scale
     signals = other_signals(full_search.signals.usual, full_search.signals.others)
     outcomes = []
@@ -270,8 +272,8 @@ def choose_all(
         for mask, lists in ((scaled, answers), (~scaled, plain)):  # pipelines use unchanged vectors
             score = partial(score_all, list(compress(candidates, mask)), dense_scale=scale)
             if mask.any():
-                values[:, mask] = measured(lists, qrels, settings.measure, score)
-        outcomes.append(choose_variant(candidates, landscape(candidates), values, settings.measure))
+                values[:, mask] = measure_scores(lists, qrels, settings.measure, score)
+        outcomes.append(choose_variant(candidates, weight_landscape(candidates), values, settings.measure))
     choice, pipeline = outcomes
     if not search_settings.chain:
         return choice, pipeline, None
@@ -335,7 +337,7 @@ def choose_chain(
     )
     values = measure_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in chains])
-    return choose_variant(chains, Landscape.alone(distances), values, measure)
+    return choose_variant(chains, Landscape.isolated(distances), values, measure)
 
 
 def reranker_gains(

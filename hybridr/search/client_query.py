@@ -29,7 +29,7 @@ from ..languages import has_visible_text
 from .calibration import PlainQuery, Probes, document_probes, measure_template_scale, template_field_probes
 from .clauses import VECTOR_QUERIES, NotRanked, ParsedQuery, QueryReader, scores_as
 from .fusions import CompiledQuery, SplitQuery, filtered_query, scaled_query
-from .settings import Finds
+from .settings import RecallMode
 
 MAX_SHAPES, MAX_WAITING, MAX_SHAPE_BYTES = 1_000, 100, 10_000
 REMEASURE_S = 3600.0  # until a scale is measured again; the old one is used meanwhile
@@ -307,7 +307,7 @@ class ClientQueries:
         self.reader = QueryReader({*fields, *info.record.fields}, types)
         self.per_word = {field: clauses_per_word(info, field) for field in types}
 
-    def parse(self, query: Any, recall: Finds) -> ParsedQuery | NotRanked:
+    def parse(self, query: Any, recall: RecallMode) -> ParsedQuery | NotRanked:
         """Return the text that a query searches for, or why it is not ranked.
 
         Raises TypeError, ValueError or AttributeError for a malformed query.
@@ -334,7 +334,12 @@ class ClientQueries:
         return None if has_visible_text(text) and is_unicode(text) else NotRanked("no_text")
 
     def split_query(
-        self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", single: bool = False
+        self,
+        query: Mapping[str, Any],
+        parsed: ParsedQuery,
+        *,
+        recall: RecallMode = "all",
+        single: bool = False,
     ) -> SplitQuery:
         """Return the client's query split into a part that finds hits and a part that scores words, both
         scaled to the plain query.

@@ -19,7 +19,7 @@ FUSIONS = "search.fusions"
 ONE_OR_SEVERAL = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 NAMES_A_FUSION = {"fusion", "normalization"}
 NAMES_A_FILE = {"query_template", "sparse_encoder", "token_encoder", "folder"}
-Finds: TypeAlias = Literal["all", "lexical"]
+RecallMode: TypeAlias = Literal["all", "lexical"]
 """Documents that a search finds: the neighbours of its vector too, or only what its words match."""
 
 
@@ -57,7 +57,7 @@ class SearchSettings(Stage):
         True, description="even out the vectors of queries, where the index knows how: docs/ranking.md"
     )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each retriever")
-    recall: NoOption[Finds] = Field(
+    recall: NoOption[RecallMode] = Field(
         "all",
         description="which documents hybrid searches find; all: by words or vectors; lexical: only by words",
     )

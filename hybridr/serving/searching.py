@@ -23,7 +23,7 @@ from ..relevance.clicks.ubi import EVENTS, EXPERIMENT, QUERIES, TEAMS, UbiWriter
 from ..search.calibration import QUESTIONS
 from ..search.checks import HYBRID
 from ..search.clauses import NotRanked
-from ..search.settings import Finds
+from ..search.settings import RecallMode
 from .doorway import TOO_MANY
 from .requests import (
     BAD_REQUEST,
@@ -265,7 +265,7 @@ def add_ranking(app: FastAPI, searches: Searches) -> None:
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as by /search; or unranked")
     async def rank(
-        request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
+        request: Request, recall: RecallMode = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
         raw, snapshot = await request.body(), searches.now
         ranking = snapshot.rankings[recall]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..search.settings import Finds
+from ..search.settings import RecallMode
 from ..settings import NoOption, Stage
 
 Way = Literal["client", "neural", "transparent"]
@@ -62,7 +62,7 @@ class ServeSettings(Stage):
     max_query_characters: NoOption[int] = Field(
         100_000, ge=1, le=1_000_000, description="longest query text; the cluster analyses all of it"
     )
-    proxy: Finds | None = Field(
+    proxy: RecallMode | None = Field(
         None,
         description="answer /INDEX/_search and /_msearch in the cluster's place, ranked, with the client's "
         "own rights; lexical: find by words only; all: by words or vectors; None: no proxy",
@@ -97,7 +97,7 @@ class DeploySettings(Stage):
         description="address at which the cluster reaches `hybridr serve`; None: port 8080 of this machine",
     )
     token: NoOption[SecretStr | None] = Field(None, min_length=1, description="bearer token of that server")
-    recall: Finds = Field(
+    recall: RecallMode = Field(
         "lexical",
         description="what transparent searches find; lexical: only by words; all: by words or vectors",
     )

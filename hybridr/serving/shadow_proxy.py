@@ -34,7 +34,7 @@ from .proxy import (
     unzipped,
 )
 from .requests import BAD_REQUEST
-from .rewriting.explaining import Send, compared_request, ids_of, milliseconds_since
+from .rewriting.explaining import Send, compared_request, first_ids, milliseconds_since
 from .rewriting.rewriting import MOVED_PARAMETERS, reason_of_path
 from .snapshots import Searches
 from .telemetry import LOGGER
@@ -126,7 +126,7 @@ class ShadowingProxy(Proxy):
                 SearchAddress(snapshot.info.name, "_search", search.params).without(MOVED_PARAMETERS).target
             )
             send = self.search_function(upstream, search, target)
-            yield compared_request(entry, search.body(), ids_of(client_answer), took_ms, ranking, send)
+            yield compared_request(entry, search.body(), first_ids(client_answer), took_ms, ranking, send)
 
     def search_function(self, upstream: ClientRequest, search: ClientSearch, target: str) -> Send:
         """Return a function that searches the index with vectors with the rights of a client."""

@@ -34,7 +34,7 @@ from ..search.clauses import NotRanked
 from ..search.client_query import Shapes
 from ..search.context import SearchContext, obstacles_to, without_tokens
 from ..search.search import Search, requirements_of
-from ..search.settings import Finds, SearchSettings
+from ..search.settings import RecallMode, SearchSettings
 from ..search.signals import Place
 from .embeddings import LONGEST_S, Embedder
 from .requests import Refused
@@ -152,7 +152,7 @@ class IndexSnapshot:
     info: IndexInfo
     embedder: Embedder
     modes: Mapping[Mode, Search]
-    rankings: Mapping[Finds, BodyRanking]
+    rankings: Mapping[RecallMode, BodyRanking]
     words: TextAnalysis
     threads: SearchThreads
     settings: SearchSettings
@@ -383,7 +383,7 @@ class Searches:
         shapes = Shapes(self.cluster, search.info, search.context.plain, background=True)
         plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body
         rankings = {
-            recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(Finds)
+            recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(RecallMode)
         }
         threads, settings = self.ranking_threads, self.settings
         words = TextAnalysis(threads, search, self.serving.rank_timeout_s)

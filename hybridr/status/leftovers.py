@@ -37,13 +37,17 @@ def sidecars() -> list[type[Sidecar]]:
 def delete_sidecars(
     cluster: Cluster, infos: Sequence[IndexInfo], kinds: Sequence[type[Sidecar]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Delete the sidecars of these kinds beside indices; nothing with `dry_run`.
+    """Delete the sidecars of the given indices that are of these kinds; nothing with `dry_run`.
 
-    Returns their names by kind, and a description of each as `beside`.
+    Returns their names by the `result_key` of each kind, and a description of each as `beside`.
     """
-    names = {kind: (kind.stored_names if dry_run else kind.drop)(cluster, infos) for kind in kinds}
-    descriptions = [kind.description.format(name) for kind, stored in names.items() for name in stored]
-    return {**{kind.listed: stored for kind, stored in names.items()}, "beside": descriptions}
+    names_by_key: dict[str, Any] = {}
+    descriptions: list[str] = []
+    for kind in kinds:
+        names = kind.stored_names(cluster, infos) if dry_run else kind.drop(cluster, infos)
+        names_by_key[kind.result_key] = names
+        descriptions += map(kind.description.format, names)
+    return {**names_by_key, "beside": descriptions}
 
 
 def rollback(
@@ -59,10 +63,12 @@ def rollback(
 
     What belongs to the source (its rules) stays. The index is not dropped if a document was changed on both
     sides, if other aliases stay on it, or if clients wrote into it while the alias moved (`late` writes).
+
     Returns the result of `indexing.rollback.rollback` with further keys: `dropped`, the counts of `late`
-    writes, and the `requests` that delete its deployment and models. The names of deleted sidecars are listed
-    by kind, with descriptions in `beside`. Raises the errors of that function, and AccessDenied if this user
-    may not read the pipelines of a deployed index to drop; then nothing is changed.
+    writes, the `requests` that delete its deployment and models, and what `delete_sidecars` returns.
+
+    Raises the errors of that function, and AccessDenied if this user may not read the pipelines of a deployed
+    index to drop; then nothing is changed.
     """
     require_one_option(copy_back, discard)
     current = alias_moves.index_to_leave(cluster, name)

@@ -253,16 +253,16 @@ def remove(
 ) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; the source stays.
 
-    Leftovers of deleted indices are deleted too. Returns source, indices and files; the names of sidecars by
-    kind, with descriptions in `beside`; the alias actions, sent as one atomic request; and the requests that
-    undeploy (sent first) and delete models. Raises NotFound if there is nothing; without `discard`
-    ClusterError if clients wrote documents that the source lacks, or the source is gone. `copy_back` first
-    copies these to the source, and `returned` counts them. With `dry_run` nothing is changed, and
-    `refusal` is the error that would be raised.
-    If `name` is an index with vectors of an earlier source of the same name, only that index is deleted.
+    Leftovers of deleted indices are deleted too. If `name` has vectors of an earlier source of the same name,
+    only that index is deleted. `copy_back` first copies documents that only clients wrote to the source, and
+    `returned` counts them; `discard` deletes them. `dry_run` changes nothing.
+
+    Returns source, indices, files and what `delete_sidecars` returns; the alias actions, sent as one request;
+    the requests that undeploy (sent first) and delete models; and `refusal`, the error that a dry run found.
+    Raises NotFound for nothing to delete, ClusterError if the source is gone or lacks clients' documents.
     """
     require_one_option(copy_back, discard)
-    if earlier := of_earlier_source(cluster, name):
+    if earlier := orphaned_by_replacement(cluster, name):
         return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
     source, generations = removable_indices(cluster, name)
     source_info = cluster.index_info(source) if cluster.exists(source) else None
@@ -310,10 +310,9 @@ def remove(
     }
 
 
-def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo] | None:
-    """Return the index with vectors that `name` stands for, and the index that now has its source's name.
-
-    Returns None unless that index is different from the source.
+def orphaned_by_replacement(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo] | None:
+    """Return (index with vectors, present index) if `name` is an index with vectors whose source was since
+    replaced by another index of the same name, else None.
     """
     infos = cluster.indices(name)
     if len(infos) != 1 or not has_readable_record(infos[0]) or not is_destination(infos[0]):

@@ -213,7 +213,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
     if is_default(settings.base) and not settings.any_language:
         require_language(language, "en", "the packaged model")
     adapter = member(base, own, progress)
-    held_out, others = sample.parted(own.held_out)
+    held_out, others = sample.split(own.held_out)
     identity = {
         "version": ADAPTERS_VERSION,
         "objective": name,

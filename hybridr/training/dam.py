@@ -20,7 +20,7 @@ from ..families import load_member
 from ..files.local import fingerprint, sha256_of, write_manifest
 from ..files.staging import claimed_folder, staged_folder
 from ..records import Document, Progress, silent
-from ..relevance.corpus import Source, bytes_of, read_source, source_record
+from ..relevance.corpus import Source, estimate_bytes, read_source, source_record
 from . import runs
 from .backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from .loop import Processes, choose_precision, require_disk, require_memory, train
@@ -193,7 +193,7 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
     with plan.processes.main_first():
         cache = open_cache(folder, key)
         if cache is None:
-            require_disk(plan.settings.out, plan.dam.model, bytes_of(documents))
+            require_disk(plan.settings.out, plan.dam.model, estimate_bytes(documents))
             texts = read_source(documents, plan.settings.fields, progress)
             cache = build_cache(
                 through(texts), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key

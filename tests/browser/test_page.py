@@ -22,7 +22,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
-from hybridr.serving.page.workbench import workbench_of
+from hybridr.serving.page.workbench import workbench_addition
 from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_index, text_number
 from support.deployed import Server
@@ -47,7 +47,7 @@ def index(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server(cluster: Cluster, index: str) -> Iterator[Server]:
     settings = ServeSettings(index=index, token=TOKEN)
-    added = workbench_of(settings, cluster)
+    added = workbench_addition(settings, cluster)
     running = Server(create_app(HashingEncoder(), settings, cluster=cluster, added=added))
     yield running
     running.stop()

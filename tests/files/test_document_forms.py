@@ -11,7 +11,7 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.files.formats import read_corpus, read_qrels, read_queries, read_query_log, read_run
-from hybridr.relevance.clicks.ubi import in_file
+from hybridr.relevance.clicks.ubi import read_log_file
 from hybridr.search.rules.rules import read_rules
 from hybridr.training.judged import read_scores
 
@@ -248,7 +248,7 @@ def test_a_click_log_that_is_an_array_says_what_to_type(tmp_path: Path) -> None:
     file = tmp_path / "log.json"
     file.write_text(json.dumps([{"query_id": "1", "user_query": "seal"}]))
     with pytest.raises(DataError, match="is a JSON array") as caught:
-        list(in_file(file))
+        list(read_log_file(file))
     assert "jq -c '.[]'" in str(caught.value.hint)
 
 

@@ -16,7 +16,7 @@ import pytest
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_qrels
-from hybridr.relevance.clicks.clicks import GONE, NO_LINE, ClickLedger, Clicks, judged_by
+from hybridr.relevance.clicks.clicks import GONE, NO_LINE, ClickLedger, Clicks, judge_clicks
 from support.click_logs import asked, clicked, people
 from support.odd_ids import FORGING
 
@@ -30,7 +30,7 @@ def log(count: int = 60) -> list[dict[str, Any]]:
 
 
 def told(records: Iterable[Any], gone: str = "") -> Clicks:
-    return judged_by(iter(records), lambda names, _: {name: name for name in names if name != gone})
+    return judge_clicks(iter(records), lambda names, _: {name: name for name in names if name != gone})
 
 
 @cache
@@ -273,7 +273,7 @@ def test_names_become_ids_as_the_index_has_them() -> None:
         asked_for.append(fields)
         return {name: f"id of {name}" for name in names}
 
-    found = judged_by(iter(log(20)), known)
+    found = judge_clicks(iter(log(20)), known)
     assert {doc for grades in found.qrels.values() for doc in grades} <= {f"id of {one}" for one in SHOWN}
     assert asked_for[0].most_common(1)[0][0] == "_id"
 
@@ -283,7 +283,7 @@ def test_names_become_ids_as_the_index_has_them() -> None:
 def test_an_id_that_would_forge_judgements_is_left_out(tmp_path: Path, doc_id: str) -> None:
     """Other documents of the same query, and other queries, are judged as without it."""
     honest = told_honestly()
-    clicks = judged_by(
+    clicks = judge_clicks(
         iter(log()), lambda names, _: {name: doc_id if name == "d1" else name for name in names}
     )
     assert clicks.report.left_out[NO_LINE] == len(TEXTS)

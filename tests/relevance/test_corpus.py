@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.records import Document
-from hybridr.relevance.corpus import CorpusFile, bytes_of, draw_sample
+from hybridr.relevance.corpus import CorpusFile, draw_sample, estimate_bytes
 from support.tiny import tiny_corpus
 
 
@@ -69,4 +69,4 @@ def test_other_names_of_json_lines_are_read_as_such(ending: str, tmp_path: Path)
     file, line = tmp_path / f"corpus.{ending}", b'{"_id": "1", "text": "a\\tb"}\n'
     file.write_bytes(gzip.compress(line) if ending.endswith("gz") else line)
     assert list(CorpusFile(file)) == [Document("1", "a\tb")]
-    assert bytes_of(CorpusFile(file)) > 0
+    assert estimate_bytes(CorpusFile(file)) > 0

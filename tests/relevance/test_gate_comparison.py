@@ -20,7 +20,7 @@ from hybridr.relevance.gate import (
     EncoderResult,
     comparison_task,
     encoder_results,
-    measured,
+    measure_encoder,
     read_evidence,
 )
 from support.tiny import tiny_corpus
@@ -64,22 +64,22 @@ def test_an_encoder_that_lost_everything_is_behind_and_what_was_measured_is_reme
     task = comparison_task(tiny_corpus(120), None, seed=0)
     bm25 = Bm25(task.texts)
     encoders = [Words(), Words(noise=True)]
-    good, lost = (measured(encoder, task, bm25, lambda *_: None) for encoder in encoders)
+    good, lost = (measure_encoder(encoder, task, bm25, lambda *_: None) for encoder in encoders)
     assert np.mean(good["dense"]) > np.mean(lost["dense"]) + 0.2
     assert good["lexical"] == lost["lexical"]
     calls = encoders[0].calls
-    assert measured(encoders[0], task, bm25, lambda *_: None) == good
+    assert measure_encoder(encoders[0], task, bm25, lambda *_: None) == good
     assert encoders[0].calls == calls
     other = comparison_task(tiny_corpus(120), None, seed=1)
-    measured(encoders[0], other, Bm25(other.texts), lambda *_: None)
+    measure_encoder(encoders[0], other, Bm25(other.texts), lambda *_: None)
     assert encoders[0].calls > calls, "other queries are measured anew"
 
 
 def test_only_the_newest_measurements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MAX_KEPT", 2)
+    monkeypatch.setattr(gate, "MAX_STORED", 2)
     for seed in range(4):
         task = comparison_task(tiny_corpus(60), None, seed)
-        measured(Words(), task, Bm25(task.texts), lambda *_: None)
+        measure_encoder(Words(), task, Bm25(task.texts), lambda *_: None)
     assert len(gate.read_state_file(gate.FILE)) == 2
 
 
@@ -90,7 +90,7 @@ def test_judged_queries_are_measured_by_their_judgements() -> None:
     proof = read_evidence(corpus, (queries, qrels), (), 0)
     task = comparison_task(corpus[20:], proof, seed=0)
     assert {document.doc_id for document in task.documents} == {document.doc_id for document in corpus}
-    found = measured(Words(), task, Bm25(task.texts), lambda *_: None)
+    found = measure_encoder(Words(), task, Bm25(task.texts), lambda *_: None)
     assert len(found["dense"]) == 40
     assert np.mean(found["dense"]) > 0.9
 

@@ -19,10 +19,10 @@ from hybridr.relevance.judgement import (
     choose_variant,
     cut_lists,
     held_out_gains,
-    landscape,
-    measured,
+    measure_scores,
     score_all,
     variants,
+    weight_landscape,
 )
 from hybridr.search.fusions import CandidateLists
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
@@ -30,7 +30,7 @@ from hybridr.search.settings import SearchSettings
 from rankings import Formula
 
 VERSION = (3, 6, 0)
-ALONE = Landscape.alone(np.array([0.0, 0.09, 0.25]))
+ALONE = Landscape.isolated(np.array([0.0, 0.09, 0.25]))
 TRIED = variants((3, 6, 0), ["absolute"])
 DEFAULT = next(i for i, one in enumerate(TRIED) if one.is_default)
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
@@ -58,7 +58,7 @@ def scores_of(variant: Variant, answer: QueryCandidates, dense_scale: float) -> 
 
 
 def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
-    choice = choose_variant(TRIED, landscape(TRIED), values_with(0.45, 1.4), "nDCG@10")
+    choice = choose_variant(TRIED, weight_landscape(TRIED), values_with(0.45, 1.4), "nDCG@10")
     assert choice.gain > 0
     assert choice.low <= 0
     assert not choice.chosen.is_default
@@ -68,7 +68,7 @@ def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
 
 
 def test_a_gain_above_zero_is_applied() -> None:
-    choice = choose_variant(TRIED, landscape(TRIED), values_with(0.5, 0.1), "nDCG@10")
+    choice = choose_variant(TRIED, weight_landscape(TRIED), values_with(0.5, 0.1), "nDCG@10")
     assert choice.low > 0
     assert choice.applied
     assert choice.settings == choice.chosen.settings
@@ -89,7 +89,7 @@ def test_held_out_gains_are_those_of_the_better_variant() -> None:
 
 def test_held_out_gains_of_noise_are_not_above_zero() -> None:
     """The best of many by chance gains on its own queries, and nothing on others."""
-    found, free = [], Landscape.alone(np.zeros(30))
+    found, free = [], Landscape.isolated(np.zeros(30))
     for seed in range(20):
         values = np.random.default_rng(seed).normal(0.5, 0.3, (40, 30))
         chosen = choose(values, free)
@@ -103,7 +103,7 @@ def test_held_out_gains_of_noise_are_not_above_zero() -> None:
 
 def test_a_lone_peak_does_not_win_over_a_hill() -> None:
     tried = variants(VERSION)
-    lying = landscape(tried)
+    lying = weight_landscape(tried)
     assert lying.nearness.sum(axis=1) == pytest.approx(1.0)
     assert tried[lying.default].is_default
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
@@ -115,7 +115,7 @@ def test_a_lone_peak_does_not_win_over_a_hill() -> None:
 
 def test_the_mean_of_what_is_likely_is_taken_where_the_peak_is_chance() -> None:
     tried = variants(VERSION)
-    lying = landscape(tried)
+    lying = weight_landscape(tried)
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
     rising = np.where([variant.technique == "absolute" for variant in tried], 0.4 + 0.1 * weights, 0.2)
     few, many = (tried[choose(np.repeat(rising[None], n, axis=0), lying)] for n in (100, 10_000))
@@ -177,7 +177,7 @@ def test_a_measure_sees_what_it_looks_at(asked: QueryCandidates) -> None:
     tried = [Variant(ABSOLUTE | {"dense_weight": weight}, 0.1) for weight in (0.0, 1.0)]
     best = [max(found, key=found.__getitem__) for found in (scores_of(one, asked, 1.0) for one in tried)]
     assert best[0] != best[1]
-    values = measured([asked], {"q": {best[1]: 1}}, "nDCG@1", lambda one: score_all(tried, one, 1.0))
+    values = measure_scores([asked], {"q": {best[1]: 1}}, "nDCG@1", lambda one: score_all(tried, one, 1.0))
     assert values.tolist() == [[0.0, 1.0]]
 
 

@@ -37,7 +37,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
         return {text: [PastQuery(1.0, one) for one in of] for text, of in found.items()}
 
     monkeypatch.setattr(learning, "find_past_queries", find_past_queries)
-    monkeypatch.setattr(learning, "LOOKED_UP_TOGETHER", 3)
+    monkeypatch.setattr(learning, "LOOKUP_BATCH", 3)
     monkeypatch.setattr(
         learning, "resolve", lambda _, name: IndexInfo(name, {}, {"_meta": meta_of(records[name])}, {})
     )

@@ -35,7 +35,7 @@ def weighed(monkeypatch: pytest.MonkeyPatch) -> Any:
             asked.extend(queries)
             return [QueryCandidates(query, legs, 1.0) for query in queries]
 
-        monkeypatch.setattr(tuning, "ask", ask)
+        monkeypatch.setattr(tuning, "fetch_candidates", ask)
         monkeypatch.setattr(tuning, "sample_texts", lambda *_: ["text"])
         monkeypatch.setattr(tuning.TextRecipe, "of", lambda *_: recipe)
         search: Any = SimpleNamespace(info=SimpleNamespace(record=None), cluster=None)

@@ -36,7 +36,7 @@ from hybridr.indexing.verification import verify
 from hybridr.records import Query, silent
 from hybridr.relevance.clicks.clicks import read_clicks
 from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, UbiWriter
-from hybridr.relevance.corpus import bytes_of, read_index
+from hybridr.relevance.corpus import estimate_bytes, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import reset_tuning, tune
@@ -125,7 +125,7 @@ def test_the_verbs_of_a_life_each_with_its_role(admin, bob, tmp_path, monkeypatc
     assert load(bob("load"), file, LoadSettings(index=INDEX)).documents == 40
     cluster = bob("adapt")
     assert len(list(read_index(cluster, INDEX, (), silent))) == 40
-    assert bytes_of((cluster, INDEX)) > 0
+    assert estimate_bytes((cluster, INDEX)) > 0
     assert inspect_index(cluster, INDEX).documents == 40
     assert estimated_plan(bob("reindex"), INDEX, ENCODER, ReindexSettings()).proposal.documents == 40
     done = reindex(bob("reindex"), INDEX, ENCODER)

@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_counted_and_the_rest_goes_on(tmp_path: Path, odd
     assert (len(log.requests), log.unreadable) == (2, (2,))
     with pytest.raises(DataError, match="it contains no request") as caught:
         read_requests(written(tmp_path, odd))
-    assert "one request a line" in str(caught.value.hint)
+    assert "one request per line" in str(caught.value.hint)
 
 
 def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 from hybridr.files.formats import read_topics
 from hybridr.files.local import data_folder
-from hybridr.serving.page.judgements import Judgements, agreement_of, id_of
+from hybridr.serving.page.judgements import Judgements, judge_agreement, query_id_of
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def kept(tmp_path: Path) -> Judgements:
     return found
 
 
-CAT = id_of("a cat")
+CAT = query_id_of("a cat")
 
 
 def test_what_is_kept_is_a_beir_folder(kept: Judgements) -> None:
-    kept.judge("ada", CAT, {"d 1": 1, "d2": 0})
-    kept.judge("ada", CAT, {"d 1": 0, "d2": 1})
+    kept.store_grades("ada", CAT, {"d 1": 1, "d2": 0})
+    kept.store_grades("ada", CAT, {"d 1": 0, "d2": 1})
     queries, qrels = read_topics(kept.folder, "test")
     assert [query.text for query in queries] == ["a cat"]
     assert qrels == {CAT: {"d 1": 0, "d2": 1}}
@@ -40,7 +40,7 @@ def test_what_is_kept_is_a_beir_folder(kept: Judgements) -> None:
 
 
 def test_only_the_owner_can_read_it(kept: Judgements) -> None:
-    kept.judge("ada", CAT, {"d1": 1})
+    kept.store_grades("ada", CAT, {"d1": 1})
     files = [file for file in kept.folder.rglob("*") if file.is_file()]
     assert len(files) == 3
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
@@ -48,10 +48,10 @@ def test_only_the_owner_can_read_it(kept: Judgements) -> None:
 
 
 def test_more_than_half_of_the_judges_decide(kept: Judgements) -> None:
-    kept.judge("ada", CAT, {"d1": 1, "d2": 1, "d3": 0})
-    kept.judge("bob", CAT, {"d1": 1, "d2": 0})
+    kept.store_grades("ada", CAT, {"d1": 1, "d2": 1, "d3": 0})
+    kept.store_grades("bob", CAT, {"d1": 1, "d2": 0})
     assert kept.combined_grades() == {CAT: {"d1": 1, "d2": 0, "d3": 0}}
-    kept.judge("eve", CAT, {"d2": 1})
+    kept.store_grades("eve", CAT, {"d2": 1})
     assert kept.combined_grades()[CAT]["d2"] == 1
     standing = kept.progress_report()
     assert (standing["judged"], standing["queries"], standing["wanted"]) == (1, 2, 30)
@@ -64,7 +64,7 @@ def test_more_than_half_of_the_judges_decide(kept: Judgements) -> None:
 
 
 def test_a_query_counts_with_a_relevant_document(kept: Judgements) -> None:
-    kept.judge("ada", CAT, {"d1": 0})
+    kept.store_grades("ada", CAT, {"d1": 0})
     assert kept.progress_report()["judged"] == 0
 
 
@@ -79,16 +79,16 @@ def test_a_query_counts_with_a_relevant_document(kept: Judgements) -> None:
 )
 def test_cohens_kappa(one: list[int], other: list[int], same: float, kappa: float | None) -> None:
     left, right = ({"q": dict(zip("abcd", grades, strict=True))} for grades in (one, other))
-    assert agreement_of(left, right) == {"documents": 4, "same": same, "kappa": kappa}
-    assert agreement_of(left, {"other": {"a": 1}}) is None
+    assert judge_agreement(left, right) == {"documents": 4, "same": same, "kappa": kappa}
+    assert judge_agreement(left, {"other": {"a": 1}}) is None
 
 
 @pytest.mark.parametrize("doc_id", ["a\tb", "a\nb", " "])
 def test_what_qrels_cannot_hold_is_refused(kept: Judgements, doc_id: str) -> None:
     with pytest.raises(DataError, match="qrels cannot hold it"):
-        kept.judge("ada", CAT, {doc_id: 1})
+        kept.store_grades("ada", CAT, {doc_id: 1})
     with pytest.raises(DataError, match="no query"):
-        kept.judge("ada", "gone", {"d1": 1})
+        kept.store_grades("ada", "gone", {"d1": 1})
 
 
 def index(name: str = "docs", uuid: str = "mGx3_r-3SdOqPpZqZqZqZq", **record: Any) -> IndexInfo:
@@ -129,7 +129,7 @@ def test_no_cluster_says_which_folder_is_read_and_written(name: str, uuid: str) 
 
 @pytest.mark.attack(82)
 def test_what_lies_beside_judgements_is_not_given_out(kept: Judgements) -> None:
-    kept.judge("ada", CAT, {"d1": 1})
+    kept.store_grades("ada", CAT, {"d1": 1})
     for name in ("rejects.jsonl", "deep/secret.tsv", "judges/deep/secret.tsv"):
         (kept.folder / name).parent.mkdir(exist_ok=True)
         (kept.folder / name).write_text("secret")
@@ -142,7 +142,7 @@ def test_what_lies_beside_judgements_is_not_given_out(kept: Judgements) -> None:
 @pytest.mark.parametrize("judge", ["../eve", "/eve", "..\\eve", "a/b", "eve\n"])
 def test_a_judges_name_is_no_path(kept: Judgements, judge: str) -> None:
     with pytest.raises(DataError, match="cannot be the name of a file"):
-        kept.judge(judge, CAT, {"d1": 1})
+        kept.store_grades(judge, CAT, {"d1": 1})
     with pytest.raises(DataError, match="cannot be the name of a file"):
         kept.grades_by(judge)
     assert not kept.judges()
@@ -153,8 +153,8 @@ def test_a_judges_name_is_no_path(kept: Judgements, judge: str) -> None:
 @pytest.mark.parametrize("place", ["d1{}", "{}d1", "d{}1"])
 def test_no_id_ends_a_line_of_the_judgements(kept: Judgements, place: str, end: str) -> None:
     with pytest.raises(DataError, match="a tab or a line break"):
-        kept.judge("ada", CAT, {place.format(end): 1})
-    kept.judge("ada", CAT, {"d 1": 1})
+        kept.store_grades("ada", CAT, {place.format(end): 1})
+    kept.store_grades("ada", CAT, {"d 1": 1})
     assert kept.progress_report()["judged"] == 1
 
 
@@ -167,6 +167,6 @@ def test_queries_and_judges_come_to_an_end(kept: Judgements, monkeypatch: pytest
         kept.add_queries(["four"])
     assert len(kept.queries()) == 5
     for judge in ("ada", "bob", "ada"):
-        kept.judge(judge, CAT, {"d1": 1})
+        kept.store_grades(judge, CAT, {"d1": 1})
     with pytest.raises(DataError, match="there are 2 judges already"):
-        kept.judge("eve", CAT, {"d1": 1})
+        kept.store_grades("eve", CAT, {"d1": 1})

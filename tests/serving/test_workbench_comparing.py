@@ -62,7 +62,7 @@ class Odd(SideBySide):
     def search(self, _: str) -> Any:
         return self
 
-    def requiring(self, _: float) -> Any:
+    def requiring(self, at_least: float) -> Any:
         return lambda *_: Hits([Hit(self.doc_id, 9.0, 1), Hit("h1", 7.0, 2)], 9.0)
 
     @property

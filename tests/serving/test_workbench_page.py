@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.serving.application import create_app
-from hybridr.serving.page.workbench import FOLDER, workbench_of
+from hybridr.serving.page.workbench import FOLDER, workbench_addition
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -19,7 +19,7 @@ FILES = ("/", "/page/page.js", "/page/page.css")
 @pytest.fixture(scope="module")
 def client() -> TestClient:
     settings = ServeSettings(token="secret")
-    return TestClient(create_app(HashingEncoder(), settings, added=workbench_of(settings, None)))
+    return TestClient(create_app(HashingEncoder(), settings, added=workbench_addition(settings, None)))
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -22,7 +22,7 @@ class Notes(Sidecar):
     """A note beside each index."""
 
     name = "throwaway"
-    listed = "notes"
+    result_key = "notes"
     label = "note"
     where = ".notes"
 

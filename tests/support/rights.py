@@ -24,7 +24,7 @@ from hybridr.indexing.terms import storage
 from hybridr.records import Document, Qrels, Query, Run
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
-from hybridr.search.settings import Finds
+from hybridr.search.settings import RecallMode
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
@@ -135,7 +135,7 @@ def answers(
     for mode in ("hybrid", "dense", "lexical"):
         asked = [client.post("/search", json={"query": one.text, "k": 10, "mode": mode}) for one in queries]
         found[f"/search {mode}"] = [answer.json()["hits"] for answer in asked]
-    for recall in get_args(Finds):
+    for recall in get_args(RecallMode):
         search = Search(cluster, index, encoder, settings=SearchSettings(recall=recall))
         found[recall] = search.run(queries[:6], 10)
         found[f"transparent {recall}"] = unchanged(client, cluster, index, queries[:6], recall)

@@ -34,9 +34,17 @@ from ...evaluation.click_model import Views, fit_clicks, limit_query_weight, sum
 from ...files.formats import fits_column, qrels_table, short_digest
 from ...files.local import replacing
 from ...records import Progress, Qrels, Query, Reported, silent
-from .ubi import EventEntry, LogReader, LogRecords, SearchEntry, ids_by_name, in_file, read_ubi_records
+from .ubi import (
+    EventEntry,
+    LogReader,
+    LogRecords,
+    SearchEntry,
+    fetch_ids_by_name,
+    read_log_file,
+    read_ubi_records,
+)
 
-AT_ONCE_WRITTEN = 20_000
+WRITE_BATCH = 20_000
 MAX_DAILY_SEARCHES = 500
 """Searches and events of one client on one day; a client with more is a bot."""
 LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
@@ -55,7 +63,7 @@ INSERTS = {
     table: f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * places)})"  # noqa: S608
     for table, places in PLACES.items()
 }
-TOLD_BY_EVENTS = """
+ADD_FROM_EVENTS = """
 CREATE INDEX event_of ON event (search, click, document, ordinal, client);
 CREATE INDEX search_by_id ON search (id);
 DELETE FROM search WHERE rowid NOT IN (SELECT min(rowid) FROM search GROUP BY id);
@@ -104,12 +112,12 @@ COUNTS_OF_EXPERIMENT = {
 class Look(NamedTuple):
     """One search of one client: the documents shown, best first, and those that this client clicked.
 
-    `clicks` counts all clicks, `others` those of other clients; the rest beyond `chosen` are repeated or on
+    `clicks` counts all clicks, `others` those of other clients; the rest beyond `clicked` are repeated or on
     documents not shown. `teams` are those of `SearchEntry`.
     """
 
     shown: tuple[str, ...]
-    chosen: set[str]
+    clicked: set[str]
     clicks: int
     others: int
     teams: str = ""
@@ -129,16 +137,16 @@ class ClickLedger:
     def fill(self, entries: Iterable[SearchEntry | EventEntry], progress: Progress = silent) -> None:
         """Insert all entries, and link events to searches."""
         remaining, count = iter(entries), 0
-        while batch := list(islice(remaining, AT_ONCE_WRITTEN)):
+        while batch := list(islice(remaining, WRITE_BATCH)):
             searches = [entry for entry in batch if isinstance(entry, SearchEntry)]
             lists = {
                 entry.shown: json.dumps(entry.shown, ensure_ascii=False) for entry in searches if entry.shown
             }
-            ids = {doc_ids: self._hashed(written) for doc_ids, written in lists.items()}
-            self._write("list", ((ids[doc_ids], written, len(doc_ids)) for doc_ids, written in lists.items()))
+            ids = {doc_ids: self._hashed(as_json) for doc_ids, as_json in lists.items()}
+            self._write("list", ((ids[doc_ids], as_json, len(doc_ids)) for doc_ids, as_json in lists.items()))
             events = [entry for entry in batch if isinstance(entry, EventEntry)]
-            written = [*(entry.text for entry in searches), *(event.text for event in events if event.text)]
-            texts = {text: self._hashed(text.casefold()) for text in written}
+            typed = [*(entry.text for entry in searches), *(event.text for event in events if event.text)]
+            texts = {text: self._hashed(text.casefold()) for text in typed}
             self._write("text", ((number, text) for text, number in texts.items()))
             self._write(
                 "search",
@@ -153,7 +161,7 @@ class ClickLedger:
             )
             count += len(batch)
             progress("read", count)
-        self._tables.executescript(TOLD_BY_EVENTS + BOTS)
+        self._tables.executescript(ADD_FROM_EVENTS + BOTS)
 
     def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Insert rows into a table."""
@@ -161,9 +169,9 @@ class ClickLedger:
 
     def counts(self, statements: Mapping[str, str] = COUNTS) -> dict[str, int]:
         """Return the numbers of `searches`, `clicks`, `clients` and `bots`, by SQL `statements`."""
-        return {name: self.number_of(statement) for name, statement in statements.items()}
+        return {name: self.count(statement) for name, statement in statements.items()}
 
-    def number_of(self, statement: str) -> int:
+    def count(self, statement: str) -> int:
         """Return the single number that an SQL query gives."""
         return int(self._tables.execute(statement).fetchone()[0])
 
@@ -179,20 +187,24 @@ class ClickLedger:
             row = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
             return tuple(json.loads(row[0])) if row else ()
 
-        def of_client(rows: Iterable[tuple[Any, ...]]) -> Iterator[Look]:
+        def searches_of_client(rows: Iterable[tuple[Any, ...]]) -> Iterator[Look]:
             """Yield a look (one person's view of a list) for each search in the rows."""
             for _, search_rows in groupby(rows, itemgetter(2)):  # a row for each click
                 clicks = list(search_rows)
                 _, client, _, number, teams, _, _ = clicks[0]
                 doc_ids = shown_in(number)
-                pairs = [(document, who) for *_, document, who in clicks if document is not None]
-                own = {document for document, who in pairs if not (client and who) or who == client}
-                others = sum(bool(client and who) and who != client for _, who in pairs)
-                yield Look(doc_ids, own.intersection(doc_ids), len(pairs), others, teams)
+                pairs = [(document, clicker) for *_, document, clicker in clicks if document is not None]
+                foreign = [bool(client and clicker) and clicker != client for _, clicker in pairs]
+                clicked = {
+                    document
+                    for (document, _), is_foreign in zip(pairs, foreign, strict=True)
+                    if not is_foreign
+                }
+                yield Look(doc_ids, clicked.intersection(doc_ids), len(pairs), sum(foreign), teams)
 
         for number, text_rows in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
             text = self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0]
-            yield str(text), (of_client(rows) for _, rows in groupby(text_rows, itemgetter(1)))
+            yield str(text), (searches_of_client(rows) for _, rows in groupby(text_rows, itemgetter(1)))
 
     def close(self) -> None:
         """Close the database."""
@@ -216,7 +228,7 @@ ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE, NO_LINE = (
     "documents that the index does not have",
     "documents whose ids hold a tab or a line's end",
 )
-Known: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
+IdLookup: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
 """Maps the document names in a log, and the counts of their fields, to the ids of existing documents."""
 
 
@@ -259,14 +271,14 @@ class Clicks:
         `confidence.tsv` has the confidence in each judgement. All files are readable by their owner only.
         """
         texts = "".join(json.dumps({"_id": query, "text": text}) + "\n" for query, text in self.queries)
-        for name, written in {
+        for name, content in {
             "queries.jsonl": texts,
             "qrels/test.tsv": qrels_table(self.qrels),
             "confidence.tsv": qrels_table(self.confidence, "confidence"),
         }.items():
             (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(folder / name, private=True) as temporary:
-                temporary.write_text(written, encoding="utf-8")
+                temporary.write_text(content, encoding="utf-8")
 
 
 @dataclass
@@ -290,11 +302,11 @@ class Votes:
             for look in looks:
                 self.left_out[ASKED_AGAIN] += 1
                 self.left_out[FOREIGN_CLICKS] += look.others
-                self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.chosen)
-                vote = max(vote, look, key=lambda entry: (len(entry.chosen), len(entry.shown)))
+                self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.clicked)
+                vote = max(vote, look, key=lambda entry: (len(entry.clicked), len(entry.shown)))
             people += 1
             lists[vote.shown] += 1
-            chosen.update((document, vote.shown.index(document)) for document in vote.chosen)
+            chosen.update((document, vote.shown.index(document)) for document in vote.clicked)
         self.queries += 1
         self.voters += people
         self.left_out[UNLISTED] += lists.pop((), 0)
@@ -332,12 +344,12 @@ def read_clicks(
     Raises NotFound if UBI keeps nothing, DataError for an unreadable file, or a log without usable clicks.
     """
     info = resolve(cluster, name)
-    records = in_file(log) if log else read_ubi_records(cluster)
-    return judged_by(records, partial(ids_by_name, cluster, info), progress)
+    records = read_log_file(log) if log else read_ubi_records(cluster)
+    return judge_clicks(records, partial(fetch_ids_by_name, cluster, info), progress)
 
 
-def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -> Clicks:
-    """Return judgements from the records of a log; `ids_of` maps the log's document names to ids. Raises
+def judge_clicks(records: LogRecords, look_up_ids: IdLookup, progress: Progress = silent) -> Clicks:
+    """Return judgements from the records of a log; `look_up_ids` maps the log's document names to ids. Raises
     DataError as `read_clicks`.
     """
     reader, votes = LogReader(), Votes()
@@ -348,14 +360,14 @@ def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -
             for text, clients in ledger.looks():
                 votes.gather(text, clients)
             counts = ledger.counts()
-            left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.number_of(LOST_CLICKS)})
+            left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.count(LOST_CLICKS)})
     if not votes.documents:
         raise DataError(
             f"{counts['searches']:,} searches and {counts['clicks']:,} clicks give no judgement: "
             f"no query was asked by {MIN_CLIENTS} clients of whom one clicked a document that it showed",
             hint=reasons_in(left_out) or "the log is empty",
         )
-    existing = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)
+    existing = look_up_ids([doc_id for _, doc_id in votes.documents], reader.fields)
     return judgements_from_votes(votes, existing, counts, left_out)
 
 

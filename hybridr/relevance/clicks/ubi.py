@@ -54,7 +54,7 @@ DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 MAX_FIELDS = 100
 CLICKS = frozenset(("click", "item_click", "product_click", "add_to_cart", "purchase"))
 IMPRESSIONS = frozenset(("impression", "view_item"))
-DEEPEST_SHOWN, LONGEST_TEXT, LONGEST_ID = 50, 1_000, 512
+MAX_SHOWN, MAX_TEXT, MAX_ID = 50, 1_000, 512
 PAGE_OF_EVENTS = 2_000
 NAMED_TOGETHER, OF_ONE_NAME = 500, 4
 """Names in one search, and the most documents that it may find by each name."""
@@ -121,7 +121,7 @@ class LogReader:
         else:
             day = match[0] if isinstance(day, str) and (match := DAY.match(day)) else ""
         typed = source.get("user_query")
-        typed = typed if isinstance(typed, str) and len(typed) <= LONGEST_TEXT else ""
+        typed = typed if isinstance(typed, str) and len(typed) <= MAX_TEXT else ""
         text = replace_lone_surrogates(" ".join(typed.split()))
         common = self.hashed(name), self.hashed(client) if client else 0, day, text
         if "action_name" not in source:
@@ -135,7 +135,7 @@ class LogReader:
             has_teams = of_experiment and isinstance(letters, str) and LETTERS.fullmatch(letters)
             teams = str(letters) if has_teams else ""
             team_of: dict[str, str] = {}
-            for hit, team in zip(hits[:DEEPEST_SHOWN], teams.ljust(DEEPEST_SHOWN, NEITHER), strict=False):
+            for hit, team in zip(hits[:MAX_SHOWN], teams.ljust(MAX_SHOWN, NEITHER), strict=False):
                 if doc_id := identifier(hit):
                     team_of.setdefault(doc_id, team)
             return SearchEntry(*common, tuple(team_of), "".join(team_of.values()) if teams else "")
@@ -172,7 +172,7 @@ def identifier(value: Any) -> str:
     """Return an id as a text, also from an integer; empty for anything else, and for one too long."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or len(value) > LONGEST_ID:
+    if not isinstance(value, str) or len(value) > MAX_ID:
         return ""
     return value.strip() if value.isascii() else replace_lone_surrogates(value.strip())
 
@@ -183,7 +183,7 @@ def object_in(value: Any, name: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
-def in_file(file: Path) -> LogRecords:
+def read_log_file(file: Path) -> LogRecords:
     """Yield the records in a file of JSON lines, plain or gzip. Raises DataError."""
     try:
         for number, line in numbered_lines(file, "utf-8-sig", errors="replace"):
@@ -231,7 +231,7 @@ def read_ubi_records(cluster: Cluster, experiment: str = "") -> LogRecords:
                 yield document.source if index == QUERIES else {"action_name": None, **document.source}
 
 
-def ids_by_name(
+def fetch_ids_by_name(
     cluster: Cluster, info: IndexInfo, names: Sequence[str], fields: Counter[str]
 ) -> dict[str, str]:
     """Return the ids of the documents in the index's scope that a log names: name -> id.
@@ -242,10 +242,10 @@ def ids_by_name(
     unique = sorted(set(names))
     if field := exact_field(info, [field for field, _ in fields.most_common()]):
         ids: dict[str, str] = {}
-        together = min(
+        batch_size = min(
             NAMED_TOGETHER, index_limit(info, TERMS_COUNT), max(1, info.result_window // OF_ONE_NAME)
         )
-        queue, size = groups_of(unique, together), min(together * OF_ONE_NAME, info.result_window)
+        queue, size = groups_of(unique, batch_size), min(batch_size * OF_ONE_NAME, info.result_window)
         while queue:
             group = queue.pop(0)
             body = {
@@ -275,7 +275,9 @@ def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
     return next((candidate for candidate in candidates if types.get(candidate) in EXACT), None)
 
 
-def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field: str) -> dict[str, str]:
+def fetch_names_by_id(
+    cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field: str
+) -> dict[str, str]:
     """Return the value of a field of each document, by id; documents without a value are left out."""
     if (exact := exact_field(info, [field])) is None:
         return {}
@@ -314,9 +316,9 @@ class UbiWriter:
     """
 
     def __init__(self, cluster: Cluster, place: str, counted: Counted, limit: int = WAITING_BYTES) -> None:
-        self.cluster, self.shown, self.counted, self.most = cluster, place, counted, limit
+        self.cluster, self.shown, self.counted, self.limit = cluster, place, counted, limit
         self._waiting: deque[Waiting] = deque()
-        self._held, self._ended, self._there = 0, False, set[str]()
+        self._queued_bytes, self._ended, self._existing = 0, False, set[str]()
         self._more = Condition()
         self._thread = Thread(target=self._work, name="hybridr-ubi", daemon=True)
         self._thread.start()
@@ -332,9 +334,9 @@ class UbiWriter:
         waiting = [Waiting(index, record, field, len(json_bytes(record))) for record in stamped]
         size = sum(entry.size for entry in waiting)
         with self._more:
-            has_room = not self._ended and self._held + size <= self.most
+            has_room = not self._ended and self._queued_bytes + size <= self.limit
             if has_room:
-                self._held += size
+                self._queued_bytes += size
                 self._waiting.extend(waiting)
                 self._more.notify()
         if not has_room:
@@ -359,7 +361,7 @@ class UbiWriter:
                     )
                 count = min(WRITTEN_TOGETHER, len(self._waiting))
                 batch = [self._waiting.popleft() for _ in range(count)]
-                self._held -= sum(entry.size for entry in batch)
+                self._queued_bytes -= sum(entry.size for entry in batch)
             if not batch:
                 return
             for index, records in groupby(sorted(batch, key=attrgetter("into")), attrgetter("into")):
@@ -368,14 +370,14 @@ class UbiWriter:
     def _write(self, index: str, waiting: list[Waiting]) -> None:
         """Write the waiting entries to an index, and count those written, refused or failed."""
         try:
-            if index not in self._there:
+            if index not in self._existing:
                 create_if_missing(self.cluster, index)
-                self._there.add(index)
+                self._existing.add(index)
             actions = [Action("", NEW_LINE + json_bytes(entry) + b"\n") for entry in self._named(waiting)]
             done = write(self.cluster, index, actions, rejects=MemoryRejects(), patience_s=PATIENCE_S)
         except Exception as error:  # of any kind: later records may succeed
             if isinstance(error, NotFound):
-                self._there.discard(index)
+                self._existing.discard(index)
             return self.counted(index, "failed", len(waiting))
         self.counted(index, "written", done.written)
         self.counted(index, "refused", done.rejected)
@@ -387,7 +389,7 @@ class UbiWriter:
             group = list(of_field)
             ids = {doc_id for entry in group for doc_id in entry.record.get("query_response_hit_ids", ())}
             info = resolve(self.cluster, self.shown) if field and ids else None
-            names = names_by_id(self.cluster, info, sorted(ids), field) if info else {}
+            names = fetch_names_by_id(self.cluster, info, sorted(ids), field) if info else {}
             for entry in group:
                 record = entry.record
                 if names:  # a hit without a name keeps its id

@@ -83,7 +83,7 @@ class Judgements:
             stored_count = len(queries)
             for text in (" ".join(text.split()) for text in texts):
                 if text:
-                    queries.setdefault(id_of(text), Query(id_of(text), text))
+                    queries.setdefault(query_id_of(text), Query(query_id_of(text), text))
             if len(queries) > MAX_QUERIES:
                 raise DataError(
                     f"these would be {len(queries):,} queries, the page takes {MAX_QUERIES:,}",
@@ -103,7 +103,7 @@ class Judgements:
         file = self._file_of(judge)
         return read_qrels(file) if file.is_file() else {}
 
-    def judge(self, judge: str, query_id: str, grades: Mapping[str, int]) -> None:
+    def store_grades(self, judge: str, query_id: str, grades: Mapping[str, int]) -> None:
         """Store a judge's grades of a query, replacing earlier ones. Raises DataError for an unknown
         query.
         """
@@ -145,7 +145,7 @@ class Judgements:
             "agreement": [
                 {"judges": [judge, second], **agreement}
                 for judge, second in combinations(judges, 2)
-                if (agreement := agreement_of(judges[judge], judges[second]))
+                if (agreement := judge_agreement(judges[judge], judges[second]))
             ],
         }
 
@@ -168,12 +168,12 @@ class Judgements:
             temporary.write_text(text, encoding="utf-8")
 
 
-def id_of(text: str) -> str:
+def query_id_of(text: str) -> str:
     """Return the id of a query, a digest of its text, so that equal queries are stored once."""
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def agreement_of(first: Qrels, second: Qrels) -> dict[str, Any] | None:
+def judge_agreement(first: Qrels, second: Qrels) -> dict[str, Any] | None:
     """Return the agreement of two judges whose grades are 0 or 1: the number of `documents` that both judged,
     the share with the `same` grade, and Cohen's `kappa`.
 
@@ -188,7 +188,7 @@ def agreement_of(first: Qrels, second: Qrels) -> dict[str, Any] | None:
     ]
     if not pairs:
         return None
-    same_share = sum(pair[0] == pair[1] for pair in pairs) / len(pairs)
+    same_share = sum(grade_1 == grade_2 for grade_1, grade_2 in pairs) / len(pairs)
     share_1, share_2 = (sum(grades) / len(pairs) for grades in zip(*pairs, strict=True))  # of relevant
     chance = share_1 * share_2 + (1 - share_1) * (1 - share_2)
     kappa = None if chance == 1 else (same_share - chance) / (1 - chance)
@@ -278,7 +278,7 @@ def assess(
             pairs = zip(texts, answers, strict=True)
             grades = {doc_id: int(grade >= RELEVANT) for doc_id, grade in pairs if grade is not None}
             if grades:
-                judgements.judge(judge, query.query_id, {**previous_grades, **grades})
+                judgements.store_grades(judge, query.query_id, {**previous_grades, **grades})
             asked_count, unread = asked_count + len(texts), unread + len(texts) - len(grades)
             progress("judge", number, len(queries))
     model_grades = judgements.grades_by(judge)

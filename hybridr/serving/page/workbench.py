@@ -42,7 +42,7 @@ from .judgements import Judgements
 
 COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
 POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
-POOL = 10  # documents of a query that are judged
+POOL_SIZE = 10  # documents of a query that are judged, and hits of each system
 SHOWN_CHARACTERS = 2_000  # characters of a field
 OTHER_INDEX = "hybrid@"
 
@@ -56,7 +56,7 @@ class SideBySide:
 
     def __init__(self, searches: Searches) -> None:
         self.searches, self.cluster = searches, searches.cluster
-        self._of: IndexSnapshot = searches.now
+        self._snapshot: IndexSnapshot = searches.now
         self._opened: dict[str, Search] = {}
         self._lock = RLock()
 
@@ -86,8 +86,8 @@ class SideBySide:
     def search(self, name: str) -> Search:
         """Return the search of a system. Raises SettingsError, and NotFound for an unknown index."""
         with self._lock:
-            if self._of is not self.searches.now:
-                self._of = self.searches.now
+            if self._snapshot is not self.searches.now:
+                self._snapshot = self.searches.now
                 self._opened.clear()
             if name not in self._opened:
                 self._opened[name] = self._open(name)
@@ -104,23 +104,28 @@ class SideBySide:
         }
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
-        """Return the documents of a query to judge, in an order that depends only on query and judge.
+        """Return the documents of a query to judge, with their fields, but not which system found them.
 
-        They are the best of several systems in turns, whatever their confidence, without saying which system
-        found them. Documents whose id cannot stand in a qrels file are left out.
+        The best hits of several systems are interleaved, whatever their confidence, and shuffled: equal hits
+        have the same order for the same query and judge. Documents whose id cannot stand in a qrels file are
+        left out.
         """
         lists = [
-            [hit.doc_id for hit in self.search(name).requiring(0)(query, POOL) if fits_column(hit.doc_id)]
+            [
+                hit.doc_id
+                for hit in self.search(name).requiring(at_least=0)(query, POOL_SIZE)
+                if fits_column(hit.doc_id)
+            ]
             for name in POOLED
         ]
-        doc_ids = blind_order(interleaved(lists, POOL), f"{judge} {query}")
+        doc_ids = blind_order(interleaved(lists, POOL_SIZE), f"{judge} {query}")
         record = self.hybrid.info.record
         sources = sources_by_id(self.cluster, self.hybrid.info.name, doc_ids)
         texts = {
             doc_id: [[name, text_of(source, [name])[:SHOWN_CHARACTERS]] for name in record.fields]
             for doc_id, source in sources.items()
         }
-        return [{"doc_id": name, "fields": texts[name]} for name in doc_ids if name in texts]
+        return [{"doc_id": doc_id, "fields": texts[doc_id]} for doc_id in doc_ids if doc_id in texts]
 
     def _open(self, name: str) -> Search:
         """Return the search of a system by its name. Raises NotFound, SettingsError."""
@@ -129,7 +134,7 @@ class SideBySide:
         is_other_index = name.startswith(OTHER_INDEX)
         if name not in (names := self.names()):
             kind = NotFound if is_other_index else SettingsError
-            raise kind(f"nothing to compare is called '{name[:100]}'", hint=", ".join(names))
+            raise kind(f"there is no system '{name[:100]}' to compare", hint=", ".join(names))
         hybrid, settings = self.hybrid, self.searches.settings
         if is_other_index:
             index = self.cluster.index_info(name.removeprefix(OTHER_INDEX))
@@ -143,9 +148,9 @@ class SideBySide:
 
 
 def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
-    """Return the best documents of each list in turns, up to `count` different ones."""
-    turns = chain.from_iterable(zip_longest(*lists))
-    return list(dict.fromkeys(turn for turn in turns if turn is not None))[:count]
+    """Return the documents of the lists interleaved, best first, up to `count` different ones."""
+    doc_ids = chain.from_iterable(zip_longest(*lists))
+    return list(dict.fromkeys(doc_id for doc_id in doc_ids if doc_id is not None))[:count]
 
 
 def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
@@ -233,11 +238,11 @@ def open_workbench(
     progress: Progress = silent,
 ) -> Server:
     """Return the server of `open_server` with the page at `/`. Raises the errors of `open_server`."""
-    added = workbench_of(settings, cluster)
+    added = workbench_addition(settings, cluster)
     return open_server(settings, cluster=cluster, search=search, progress=progress, added=added)
 
 
-def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:
+def workbench_addition(settings: ServeSettings, cluster: Cluster | None) -> Addition:
     """Return the function that adds the page to an app; without an index the page explains what it needs."""
     return partial(add_workbench, settings=settings, cluster=cluster)
 
@@ -315,7 +320,7 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
         if unknown := sorted(set(body.grades) - shown_ids):
             raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
         store = judgements()
-        store.judge(body.judge, body.query_id, body.grades)
+        store.store_grades(body.judge, body.query_id, body.grades)
         return json_response(store.progress_report())
 
     @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=SAME_SITE)
@@ -332,15 +337,15 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
 
     @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=SAME_SITE)
     def add(body: RuleRequest) -> Response:
-        return changed(
+        return reopened(
             add_rules(cluster, index, [read_rule(body.rule, "this rule")], by=signature(cluster, body.by))
         )
 
     @app.post("/rules/remove", summary="Take rules away", dependencies=SAME_SITE)
     def remove(body: RuleNames) -> Response:
-        return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
+        return reopened(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
 
-    def changed(change: RulesChange) -> Response:
+    def reopened(change: RulesChange) -> Response:
         """Reopen the searches with the changed rules, and return the response."""
         comparison.searches.reopen()
         return json_response(shown_rules(change.now) | {"missing": list(change.missing)})

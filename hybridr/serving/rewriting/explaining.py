@@ -25,7 +25,7 @@ from ...relevance.shadows import COMPARED, ShadowedRequest, ShadowFile, ShadowRe
 from ...search.checks import stored_fusion
 from ...search.clauses import NotRanked, ParsedQuery
 from ...search.search import Search
-from ...search.settings import Finds, SearchSettings
+from ...search.settings import RecallMode, SearchSettings
 from ...search.systems import fetch_texts
 from .rewriting import (
     BODY_PARAMETERS,
@@ -42,7 +42,7 @@ SEVERAL_FIELDS = ("multi_match", "combined_fields", "query_string", "simple_quer
 UNSCORED = ("filter", "must_not")
 ALL_FIELDS = "*"
 MAX_REQUESTS = 20_000
-FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", "body": {…}}'
+FORM = 'one request per line: a search body, or {"path": "/docs/_search?from=10", "body": {…}}'
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,11 @@ class Explained:
 
 
 def explain_file(
-    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
+    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: RecallMode = "all"
 ) -> Explained:
-    """Return for each request in a file whether it would be ranked. Raises as `read_requests` and
+    """Return for each request in a file whether a transparent deployment would rank it with vectors.
+
+    `recall` says which documents a ranked search finds. Raises the errors of `read_requests` and
     `verdicts_on`.
     """
     log = read_requests(file)
@@ -106,7 +108,7 @@ def verdicts_on(
     name: str,
     requests: Iterable[Mapping[str, Any]],
     settings: SearchSettings,
-    recall: Finds = "all",
+    recall: RecallMode = "all",
 ) -> list[Verdict]:
     """Return for each request whether a deployment of `--way transparent` would rank it; nothing is changed.
 
@@ -258,7 +260,7 @@ Send: TypeAlias = "Callable[[Mapping[str, Any]], dict[str, Any]]"
 def shadow_report(
     search: Search,
     file: Path | None,
-    recall: Finds,
+    recall: RecallMode,
     *,
     judgements: tuple[Sequence[Query], Qrels] | None = None,
     page: Path | None = None,
@@ -283,7 +285,7 @@ def shadow_report(
 
 
 def shadow_requests(
-    search: Search, log: RequestLog, recall: Finds = "lexical", progress: Progress = silent
+    search: Search, log: RequestLog, recall: RecallMode = "lexical", progress: Progress = silent
 ) -> list[ShadowedRequest]:
     """Send each request of a log to the source and, ranked, to the index with vectors; return both results.
 
@@ -311,7 +313,7 @@ def shadow_requests(
             began = time.perf_counter()
             answer = cluster.request("POST", source_path, parts[0])
             took_ms = milliseconds_since(began)
-            requests.append(compared_request(entry, parts[0], ids_of(answer), took_ms, ranking, send))
+            requests.append(compared_request(entry, parts[0], first_ids(answer), took_ms, ranking, send))
         except ClusterError as error:
             if error.status not in REQUEST_ERRORS:
                 raise
@@ -346,7 +348,7 @@ def compared_request(
             ranked = ranking.rank(parsed, among=[hit["_id"] for hit in send(ranked.body)["hits"]["hits"]])
         if isinstance(ranked, NotRanked):
             return replace(entry, reason=ranked.reason)
-        new_ids = ids_of(send(ranked.body))
+        new_ids = first_ids(send(ranked.body))
     except (HybridrError, *MALFORMED) as error:
         return replace(entry, error=f"hybridr's answer: {error_name(error)}")
     new_ms = milliseconds_since(began)
@@ -359,7 +361,7 @@ def error_name(error: Exception) -> str:
     return str(status or type(error).__name__)
 
 
-def ids_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
+def first_ids(answer: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the ids of the first hits. Raises LookupError or TypeError for a malformed answer."""
     return tuple(hit["_id"] for hit in answer["hits"]["hits"][:COMPARED])
 

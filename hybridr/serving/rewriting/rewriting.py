@@ -21,7 +21,7 @@ from ...search.context import is_wordless
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, SplitQuery
 from ...search.search import Search
-from ...search.settings import Finds
+from ...search.settings import RecallMode
 
 QUERY_STRING = ("analyzer", "analyze_wildcard", "lenient")  # parameters that go with `q`
 SOURCE_PARAMETERS = ("_source", "_source_includes", "_source_excludes")
@@ -285,7 +285,7 @@ class BodyRanking:
     def __init__(
         self,
         search: Search,
-        recall: Finds = "all",
+        recall: RecallMode = "all",
         *,
         limit: int = MAX_CHARACTERS,
         fusion: str | None = None,

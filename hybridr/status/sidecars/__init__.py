@@ -14,14 +14,14 @@ FAMILY = "status.sidecars"
 class Sidecar(Protocol):
     """One kind of thing stored beside an index; `status` and `remove` handle every member.
 
-    `listed` is its key in the result of `remove`, `label` its key in that of `status`. `description` names
-    one for people, its name in the braces. `where` is a pattern of the hidden indices that hold it, which the
-    shipped roles for these two verbs may read. With `of_source` it belongs to the source, so that a rollback
-    that drops an index leaves it.
+    `result_key` is its key in the result of `remove`, `label` its key in that of `status`. `description`
+    names one for people, with its name in the braces. `where` is a pattern of the hidden indices that hold
+    it, which the shipped roles for these two verbs may read. With `of_source` it belongs to the source, so
+    that a rollback that drops an index leaves it.
     """
 
     name: ClassVar[str]
-    listed: ClassVar[str]
+    result_key: ClassVar[str]
     label: ClassVar[str]
     where: ClassVar[str]
     description: ClassVar[str] = "{}"

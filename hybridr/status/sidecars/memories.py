@@ -26,7 +26,7 @@ class Memories(Sidecar):
     """The hidden indices of past queries; each belongs to one index."""
 
     name = "memories"
-    listed = "memories"
+    result_key = "memories"
     label = "memory"
     where = "INDEX-hybridr*"
     description = "memory of past queries {}"

@@ -25,7 +25,7 @@ class RuleBooks(Sidecar):
     """The hidden indices of rules; all indices with vectors of one source share one."""
 
     name = "rule_books"
-    listed = "rules"
+    result_key = "rules"
     label = "rules"
     where = "INDEX-hybridr*"
     description = "rules that people made, {}"

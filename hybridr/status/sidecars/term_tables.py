@@ -27,7 +27,7 @@ class TermTables(Sidecar):
     """The term tables, named by fingerprint; several indices may share one."""
 
     name = "term_tables"
-    listed = "term_tables"
+    result_key = "term_tables"
     label = "term_table"
     where = storage.HOME + "INDEX"
     description = "term table {:.12}"

@@ -83,7 +83,7 @@ def test_a_name_of_many_documents_hides_no_other(cluster, index_name, monkeypatc
     mappings = {"properties": {"sku": {"type": "keyword"}}}
     cluster.request("PUT", path_of(index_name), {"mappings": mappings})
     bulk(cluster, index_name, [line for sku in names for line in ({"index": {}}, {"sku": sku})])
-    ids = ubi.ids_by_name(cluster, cluster.index_info(index_name), names, Counter(["sku"]))
+    ids = ubi.fetch_ids_by_name(cluster, cluster.index_info(index_name), names, Counter(["sku"]))
     assert sorted(ids) == ["a", "b", "c", "d", "e"]
 
 

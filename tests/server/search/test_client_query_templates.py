@@ -18,7 +18,7 @@ from hybridr.records import Query
 from hybridr.search.clauses import NotRanked
 from hybridr.search.rules.matching import RuleBook
 from hybridr.search.rules.rule import Rule
-from hybridr.search.settings import Finds
+from hybridr.search.settings import RecallMode
 from hybridr.serving.rewriting.rewriting import BodyRanking
 from support import matrix, store
 from support.corpus import drop_indices
@@ -61,7 +61,7 @@ def filled(cluster: Cluster) -> Iterator[Cluster]:
     drop_indices(cluster, "own-*")
 
 
-def opened(cluster: Cluster, index: str, folder: Path, query: Any, recall: Finds = "all") -> Search:
+def opened(cluster: Cluster, index: str, folder: Path, query: Any, recall: RecallMode = "all") -> Search:
     file = folder / "own.json"
     file.write_text(json.dumps({"query": query}))
     settings = SearchSettings(query_template=file, recall=recall)
@@ -69,10 +69,12 @@ def opened(cluster: Cluster, index: str, folder: Path, query: Any, recall: Finds
 
 
 @pytest.fixture(scope="module")
-def rankings(filled: Cluster) -> dict[tuple[str, Finds], BodyRanking]:
+def rankings(filled: Cluster) -> dict[tuple[str, RecallMode], BodyRanking]:
     searches = {name: Search(filled, name, ENCODER) for name in ("own-mart", "own-shop")}
     return {
-        (name, finds): BodyRanking(searches[name], finds) for name in searches for finds in get_args(Finds)
+        (name, finds): BodyRanking(searches[name], finds)
+        for name in searches
+        for finds in get_args(RecallMode)
     }
 
 
@@ -92,7 +94,7 @@ def filled_in(query: dict[str, Any], text: str) -> dict[str, Any]:
     return json.loads(json.dumps(query).replace("{{query}}", text))
 
 
-@pytest.mark.parametrize(("form", "recall"), [*zip(FORMS[::2], cycle(get_args(Finds)), strict=False)])
+@pytest.mark.parametrize(("form", "recall"), [*zip(FORMS[::2], cycle(get_args(RecallMode)), strict=False)])
 def test_every_form_is_ranked_as_the_transparent_way_ranks_it(filled, rankings, tmp_path, form, recall):
     index, _, query, text = form
     name = f"own-{index}"

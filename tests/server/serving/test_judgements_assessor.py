@@ -16,7 +16,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError, Unreachable
 from hybridr.serving.page import judgements
-from hybridr.serving.page.judgements import Judgements, assess, id_of, last_grade
+from hybridr.serving.page.judgements import Judgements, assess, last_grade, query_id_of
 from hybridr.serving.settings import AssessorSettings
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
@@ -79,13 +79,13 @@ def settings(model: Any, log: Path) -> AssessorSettings:
 def test_it_judges_what_is_found_once_and_agrees_with_people(cluster, index, model, log):
     judgements = Judgements.of(resolve(cluster, index))
     judgements.add_queries(LOG)
-    judgements.judge("ada", id_of(LOG[0]), {"d3": 1, "d21": 0, "d22": 1})
+    judgements.store_grades("ada", query_id_of(LOG[0]), {"d3": 1, "d21": 0, "d22": 1})
     found = assess(cluster, index, settings(model, log), encoder=HashingEncoder())
     assert found.judge == "model-org-judge-7b"
     assert (found.queries, found.unread) == (2, 0)
     said = judgements.grades_by(found.judge)
-    assert {doc for doc, grade in said[id_of(LOG[0])].items() if grade} == {"d3"}
-    assert {"d21", "d22"} <= said[id_of(LOG[0])].keys(), "what people judged is judged too"
+    assert {doc for doc, grade in said[query_id_of(LOG[0])].items() if grade} == {"d3"}
+    assert {"d21", "d22"} <= said[query_id_of(LOG[0])].keys(), "what people judged is judged too"
     [agreement] = found.agreement
     assert (agreement["judges"], agreement["documents"]) == (["ada", found.judge], 3)
     assert agreement["kappa"] == pytest.approx(0.4)

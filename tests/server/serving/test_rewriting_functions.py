@@ -14,7 +14,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.search import client_query
 from hybridr.search.clauses import NotRanked
 from hybridr.search.fusions import SplitQuery
-from hybridr.search.settings import Finds
+from hybridr.search.settings import RecallMode
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
@@ -41,7 +41,9 @@ def search(cluster: Cluster) -> Iterator[Search]:
     drop_indices(cluster, f"{INDEX}*")
 
 
-def scores(search: Search, query: dict[str, Any], recall: Finds = "all", **beside: Any) -> dict[str, float]:
+def scores(
+    search: Search, query: dict[str, Any], recall: RecallMode = "all", **beside: Any
+) -> dict[str, float]:
     """Rank by a client's own query: document -> score, best first."""
     ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False, **beside}
     parsed = ranking.read(body)

@@ -19,7 +19,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.relevance.answering import calibrate
 from hybridr.search.rules.rules import change_stamp, fetch_version
 from hybridr.serving.application import create_app
-from hybridr.serving.page.workbench import workbench_of
+from hybridr.serving.page.workbench import workbench_addition
 from hybridr.serving.settings import ServeSettings
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
@@ -38,7 +38,7 @@ def index(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def client(cluster: Cluster, index: str) -> TestClient:
     settings = ServeSettings(index=index)
-    added = workbench_of(settings, cluster)
+    added = workbench_addition(settings, cluster)
     return TestClient(create_app(HashingEncoder(), settings, cluster=cluster, added=added))
 
 
@@ -151,7 +151,9 @@ def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(cluster, 
     cluster.request("POST", "/_aliases", {"actions": [{"add": part}]})
     monkeypatch.setattr("hybridr.serving.page.workbench.encoder_for", lambda *_: old)
     settings = ServeSettings(index=f"{index_name}-part")
-    client = TestClient(create_app(new, settings, cluster=cluster, added=workbench_of(settings, cluster)))
+    client = TestClient(
+        create_app(new, settings, cluster=cluster, added=workbench_addition(settings, cluster))
+    )
     systems = client.get("/compare").json()["systems"]
     beside = f"hybrid@{index_name}-hybridr-1"
     assert beside in systems
@@ -188,5 +190,5 @@ def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster, index_name
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
     settings = ServeSettings(index=info.name)
     with pytest.raises(DataError, match=f"hybridr's record in '{info.name}' holds a wrong 'source'"):
-        create_app(HashingEncoder(), settings, cluster=cluster, added=workbench_of(settings, cluster))
+        create_app(HashingEncoder(), settings, cluster=cluster, added=workbench_addition(settings, cluster))
     assert not (data_folder().parent / "loot").exists()
