@@ -19,7 +19,7 @@ from hybridr import Document, Query, load_encoder
 from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.machine import read_cpu
-from hybridr.evaluation.label_free import Bm25, best
+from hybridr.evaluation.label_free import Bm25, best_scores
 from hybridr.files.local import replacing
 from hybridr.files.programs import locked
 from hybridr.records import Qrels, Run
@@ -151,7 +151,7 @@ def hybrid_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) -
 
     def fused(query: Query, dense: NDArray[np.float32]) -> dict[str, float]:
         lexical = index.scores(query.text)
-        places = list(nearest(dense) | best(lexical, DEPTH))
+        places = list(nearest(dense) | best_scores(lexical, DEPTH))
         scores = ({place: float(one[int(place)]) for place in places} for one in (lexical, dense))
         return completed(*scores)
 
@@ -160,8 +160,8 @@ def hybrid_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) -
 
 
 def nearest(scores: NDArray[np.float32]) -> dict[str, float]:
-    """Give the best positions with scores above 0, to which all are shifted: `best` keeps no others."""
-    return best(scores - scores.min() + 1.0, DEPTH)
+    """Give the best positions, with scores shifted above 0: `best_scores` keeps no others."""
+    return best_scores(scores - scores.min() + 1.0, DEPTH)
 
 
 def reporter(name: str) -> Callable[..., None]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, extra
-from ..files.local import below, cache_folder, read_manifest, replacing, require_size, storing
+from ..files.local import cache_folder, child_path, read_manifest, replacing, require_size, storing
 from .contract import Forward, StatesForward, Vectors
 from .sessions import graph_inputs, open_session, require_small_graph, session_outputs
 from .tokens import BATCH_TOKENS
@@ -95,7 +95,7 @@ def sound_graph(folder: Path, precision: str) -> Path:
     graph = folder / GRAPHS.get(precision, GRAPHS["fp32"])
     if precision == "int8" and not graph.is_file():
         sha256 = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
-        graph = below(cache_folder() / "models", f"{sha256[:32]}-int8-{FORM}.onnx")
+        graph = child_path(cache_folder() / "models", f"{sha256[:32]}-int8-{FORM}.onnx")
         if not graph.is_file():
             from .quantization import quantize  # onnx is slow to import
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
-from ..files.local import below, parsed_json
+from ..files.local import child_path, parsed_json
 from .contract import MAX_PROMPT_CHARACTERS, Usage
 from .stored_models import FETCH_AGAIN, backbone_folder, inner_folder, named_modules, read_json, read_object
 from .tokens import TOKENIZER_FILE
@@ -143,7 +143,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
         )
     backbone = backbone_folder(folder)
     options = backbone_options(backbone)
-    file = next((name for name in BACKBONE_FILES if below(backbone, name).is_file()), BACKBONE_FILES[0])
+    file = next((name for name in BACKBONE_FILES if child_path(backbone, name).is_file()), BACKBONE_FILES[0])
     require_supported(f"{file} of {backbone}", options, BACKBONE, closed=True)
     for key, table in OPTIONS.items():
         nested = options.get(key) or {}

@@ -1,7 +1,7 @@
 """Estimates from clicks how likely each document is relevant: a position-based click model.
 
 The model (Richardson et al. 2007) has two kinds of documents: one at rank r is seen with probability
-`seen[r]`, and a seen one is clicked with probability `clicked[1]` if it is relevant, with `clicked[0]` if
+`examined[r]`, and a seen one is clicked with probability `clicked[1]` if it is relevant, with `clicked[0]` if
 not. All are fitted at once by expectation-maximisation (regression EM, Wang et al. 2018, with a regression on
 the rank alone). Two things separate rank from relevance: documents that were shown at several ranks, and that
 relevant documents are clicked alike at every rank once they are seen.
@@ -49,22 +49,22 @@ class Views(NamedTuple):
 
 
 class ClickModel(NamedTuple):
-    """The fitted probabilities: `seen` `(RANKS,)` of looking at a rank (1 for the first); `clicked` `(2,)` of
-    clicking a seen document that is not relevant, and one that is; `relevant` `(RANKS,)` of a document being
-    relevant by its best rank.
-    """
+    """The fitted probabilities."""
 
-    seen: Reals
+    examined: Reals
+    """Of looking at a rank, `(RANKS,)`; 1 for the first."""
     clicked: Reals
+    """Of clicking a seen document that is not relevant, and one that is, `(2,)`."""
     relevant: Reals
+    """Of a document being relevant, by its best rank, `(RANKS,)`."""
 
     def odds(self, views: Views) -> Reals:
         """Return the log-likelihood ratio of each pair's clicks if relevant against if not,
         `(documents,)`.
         """
-        chance = np.clip(self.seen[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
-        missed = views.shown - views.clicked
-        log_likelihoods = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
+        chance = np.clip(self.examined[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
+        unclicked = views.shown - views.clicked
+        log_likelihoods = views.clicked[:, None] * np.log(chance) + unclicked[:, None] * np.log1p(-chance)
         return sum_by_document(views, log_likelihoods[:, 1] - log_likelihoods[:, 0])
 
     def relevance(self, views: Views) -> Reals:
@@ -101,20 +101,21 @@ def em_step(model: ClickModel, views: Views) -> ClickModel:
         for counts in (views.clicked, views.shown)
     )
     chance = np.clip(
-        model.seen[:, None] * model.clicked, FLOOR, CEILING
+        model.examined[:, None] * model.clicked, FLOOR, CEILING
     )  # P(click) = P(seen) P(click | seen)
     # P(seen | no click) = P(seen) (1 - P(click | seen)) / (1 - P(click))
     seen_if_unclicked = (chance - chance * model.clicked) / (model.clicked * (1 - chance))
     expected_looks = clicked + (viewed - clicked) * seen_if_unclicked
     prior_looks = PRIOR_VIEWS / (1.0 + np.arange(RANKS))
-    seen = np.clip((expected_looks.sum(axis=1) + prior_looks) / (viewed.sum(axis=1) + PRIOR_VIEWS), FLOOR, 1)
-    seen[0] = 1.0  # everybody looks at the first rank
+    looks, views_by_rank = expected_looks.sum(axis=1) + prior_looks, viewed.sum(axis=1) + PRIOR_VIEWS
+    examined = np.clip(looks / views_by_rank, FLOOR, 1)
+    examined[0] = 1.0  # everybody looks at the first rank
     expected_looks[0] = viewed[0]
     rates = np.clip(clicked.sum(axis=0) / np.maximum(expected_looks.sum(axis=0), FLOOR), FLOOR, CEILING)
     best = best_ranks(views)
     documents_at = np.bincount(best, minlength=RANKS)
     relevant = (np.bincount(best, relevance, RANKS) + relevance.mean()) / (documents_at + 1)
-    return ClickModel(seen, np.sort(rates), np.minimum.accumulate(relevant))
+    return ClickModel(examined, np.sort(rates), np.minimum.accumulate(relevant))
 
 
 def limit_query_weight(views: Views, limit: float) -> Views:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import DataError, SettingsError
 from ..files.formats import (
+    SURROGATE,
     fits_word,
     is_encodable,
     qrels_file,
@@ -26,7 +27,7 @@ from ..files.formats import (
     trec_order,
     write_run,
 )
-from ..files.local import below, is_file_name
+from ..files.local import child_path, is_file_name
 from ..records import Progress, Qrels, Query, Run, silent
 from .regression import MeanChange
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
@@ -63,18 +64,18 @@ def needed_depth(measures: Sequence[Any]) -> int:
 def query_values(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence[str]) -> Values:
     """Return measure -> query id -> value of a run; a query without results gets 0 (`trec_eval -c`).
 
-    Every measure sees the ranking that trec_eval makes of the scores (`formats.ranked`), since the packages
+    Every measure sees the ranking that trec_eval makes of the scores (`trec_order`), since the packages
     beneath ir-measures break ties in three different ways.
     """
     values = {str(measure): dict.fromkeys(queries, 0.0) for measure in measures}
     judgements = {query: qrels[query] for query in queries}
-    rankings = {query: places(run[query]) for query in queries if run.get(query)}
+    rankings = {query: tie_free_scores(run[query]) for query in queries if run.get(query)}
     for metric in ir_measures.iter_calc(list(measures), judgements, rankings):
         values[str(metric.measure)][metric.query_id] = float(metric.value)
     return values
 
 
-def places(scores: Mapping[str, float]) -> dict[str, float]:
+def tie_free_scores(scores: Mapping[str, float]) -> dict[str, float]:
     """Return document -> whole number without ties, in the order of the scores by trec_eval's rules."""
     order = trec_order(scores)
     return {doc_id: float(len(order) - place) for place, (doc_id, _) in enumerate(order)}
@@ -93,7 +94,7 @@ def checked_qrels(qrels: Qrels) -> Qrels:
     }
 
 
-SHOWN, MAX_CHANGED_QUERIES = 10, 20  # documents of a query, queries
+SHOWN_DOCUMENTS, MAX_CHANGED_QUERIES = 10, 20  # documents of a query, queries
 
 
 class System(Protocol):
@@ -206,14 +207,14 @@ class Evaluation:
         for query in changed[:MAX_CHANGED_QUERIES]:
             grades, tops = self.qrels[query.query_id], []
             for system in self.pair:
-                order = trec_order(self.runs[system].get(query.query_id, {}))[:SHOWN]
+                order = trec_order(self.runs[system].get(query.query_id, {}))[:SHOWN_DOCUMENTS]
                 tops.append([RankedDocument(doc_id, score, grades.get(doc_id)) for doc_id, score in order])
             values = first[query.query_id], second[query.query_id]
             differences.append(Difference(query, values, (tops[0], tops[1])))
         return differences
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything except the runs' scores as JSON values."""
+        """Return everything except the runs' scores as JSON-compatible values."""
         return {
             "queries": self.queries,
             "without_relevant": self.without_relevant,
@@ -234,8 +235,8 @@ class Evaluation:
             if not is_file_name(name):
                 raise SettingsError(f"the system name '{name}' cannot be a file name")
         for name, run in self.runs.items():
-            write_run(below(folder, f"{name}.trec"), run, name)
-        return {name: str(below(folder, f"{name}.trec")) for name in self.runs}
+            write_run(child_path(folder, f"{name}.trec"), run, name)
+        return {name: str(child_path(folder, f"{name}.trec")) for name in self.runs}
 
     def unwritable(self) -> set[str]:
         """Return the ids of documents that no run file can hold, because they contain blanks."""
@@ -280,13 +281,13 @@ def evaluate(
         else:
             runs[name] = system.run(with_judgements, needed_depth(parsed))
         progress("evaluate", len(runs), len(systems))
-    check_ids(qrels)
+    require_encodable_ids(qrels)
     for run in runs.values():
-        check_ids(run)
-    check_overlap(runs, qrels)
+        require_encodable_ids(run)
+    require_overlap(runs, qrels)
     ids = [query.query_id for query in with_judgements]
     per_query = {name: query_values(run, qrels, parsed, ids) for name, run in runs.items()}
-    unanswered = without_relevant(with_judgements, qrels)
+    empty_count = count_without_relevant(with_judgements, qrels)
     return Evaluation(
         len(with_judgements),
         baseline,
@@ -300,12 +301,12 @@ def evaluate(
         runs,
         tuple(with_judgements),
         qrels,
-        unanswered_remarks(unanswered, len(with_judgements)),
-        unanswered,
+        unanswered_remarks(empty_count, len(with_judgements)),
+        empty_count,
     )
 
 
-def without_relevant(queries: Sequence[Query], qrels: Qrels) -> int:
+def count_without_relevant(queries: Sequence[Query], qrels: Qrels) -> int:
     """Count the judged queries without a relevant document."""
     return sum(not any(grade > 0 for grade in qrels[query.query_id].values()) for query in queries)
 
@@ -339,14 +340,14 @@ def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
     return with_judgements
 
 
-def check_ids(values: Mapping[str, Mapping[str, float]]) -> None:
-    """Raise DataError for an id with half a surrogate pair, at which the measuring package would crash."""
+def require_encodable_ids(values: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise DataError for an id with a lone surrogate, at which the measuring package would crash."""
     for name in chain(values, *values.values()):
         if not name.isascii() and not is_encodable({"id": name}):
-            raise DataError(f"the id {name!a} holds half a character (a lone surrogate)")
+            raise DataError(f"the id {name!a} {SURROGATE}")
 
 
-def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
+def require_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
     """Raise DataError if a run or all runs share no query or document with the qrels."""
     for name, run in runs.items():
         if run and not run.keys() & qrels.keys():
@@ -364,13 +365,16 @@ def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
 
 
 def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return system -> measure -> (low, high), the confidence interval of each mean."""
+    """Return system -> measure -> (low, high), the confidence interval of each mean.
+
+    All systems must have the same queries in the same order.
+    """
     pairs = [(name, measure) for name, values in per_query.items() for measure in values]
     columns = [list(per_query[name][measure].values()) for name, measure in pairs]
-    low, high = interval(np.column_stack(columns), resamples)
+    lows, highs = interval(np.column_stack(columns), resamples)
     bounds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in per_query}
-    for (name, measure), lower, upper in zip(pairs, low, high, strict=True):
-        bounds[name][measure] = (float(lower), float(upper))
+    for (name, measure), low, high in zip(pairs, lows, highs, strict=True):
+        bounds[name][measure] = (float(low), float(high))
     return bounds
 
 

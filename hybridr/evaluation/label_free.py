@@ -69,10 +69,10 @@ class Bm25:
 
     def search(self, query: str, k: int) -> dict[str, float]:
         """Return the `k` best texts for a query: position (as a string) -> score, best first."""
-        return best(self.scores(query), k)
+        return best_scores(self.scores(query), k)
 
 
-def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
+def best_scores(scores: NDArray[np.floating], k: int) -> dict[str, float]:
     """Return position (as a string) -> score of the `k` best scores above zero, best first."""
     k = min(k, len(scores))
     rows = np.argpartition(-scores, k - 1)[:k] if k else np.array([], dtype=np.int64)
@@ -182,7 +182,7 @@ def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Pr
 
 def random_sentence(text: str, random: Generator) -> str:
     """Return a random sentence of 4 to 40 words; the first words of a text without one."""
-    sentences = [part for part in SENTENCE_END.split(text) if part and fits(part)]
+    sentences = [part for part in SENTENCE_END.split(text) if part and is_query_length(part)]
     return str(random.choice(sentences)) if sentences else first_words(text, SENTENCE_WORDS[1])
 
 
@@ -191,14 +191,14 @@ def take_sentence(text: str, random: Generator) -> tuple[str, str]:
     take.
     """
     parts = [part for part in SENTENCE_END.split(text) if part and part.strip()]
-    positions = [i for i, part in enumerate(parts) if fits(part)]
+    positions = [i for i, part in enumerate(parts) if is_query_length(part)]
     if len(parts) < 2 or not positions:
         return "", text
     index = int(random.choice(positions))
     return parts[index], " ".join(parts[:index] + parts[index + 1 :])
 
 
-def fits(sentence: str) -> bool:
+def is_query_length(sentence: str) -> bool:
     """Return whether a sentence is as long as a query: at least 4 terms, at most 40 words."""
     fewest, longest = SENTENCE_WORDS
     return fewest <= len(terms_of(sentence)) and word_count(sentence) <= longest
@@ -225,12 +225,8 @@ def draw_keywords(text: str, term_idf: Mapping[str, float], random: Generator) -
 
 def ndcg(probes: Sequence[Probe], scores: NDArray[np.floating]) -> float:
     """Return the mean nDCG@10 of the probes' own documents by `scores` `(probes, documents)`."""
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-    return float(
-        np.mean(
-            [single_answer_ndcg(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]
-        )
-    )
+    rankings = np.argsort(-scores, axis=1, kind="stable")[:, :10].tolist()
+    return float(own_document_ndcg(rankings, [probe.position for probe in probes]).mean())
 
 
 def single_answer_ndcg(ranking: Sequence[object], answer: object) -> float:
@@ -263,20 +259,16 @@ class BeforeAfter:
     queries: int
 
 
-def own_document_ndcg(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
+def own_document_ndcg(rankings: Sequence[Sequence[object]], answers: Sequence[object]) -> NDArray[np.float64]:
     """Return nDCG@10 of each query's own document, for queries that were made from documents."""
-    return np.array(
-        [
-            single_answer_ndcg(list(ranking[:TOP]), answer)
-            for ranking, answer in zip(rankings, answers, strict=True)
-        ]
-    )
+    pairs = zip(rankings, answers, strict=True)
+    return np.array([single_answer_ndcg(ranking, answer) for ranking, answer in pairs])
 
 
 def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[BeforeAfter]:
     """Compare nDCG@10 of each query's own document between old and new rankings, dense and fused."""
     return [
-        compared(
+        compare_means(
             f"{name} nDCG@10, own document",
             own_document_ndcg(old_lists, answers),
             own_document_ndcg(new_lists, answers),
@@ -292,7 +284,7 @@ def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
         pairs = zip(rankings.dense, rankings.lexical, strict=True)
         common = [len({*words[:LEXICAL_TOP]}.intersection(dense[:TOP])) for dense, words in pairs]
         shares.append(np.array(common) / TOP)
-    return compared("dense top 10 in BM25 top 20", *shares)
+    return compare_means("dense top 10 in BM25 top 20", *shares)
 
 
 def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
@@ -302,7 +294,7 @@ def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
     return BeforeAfter("hybrid top 10 kept", 1.0, float(np.mean(shares)), 1.0, len(shares))
 
 
-def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:
+def compare_means(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:
     """Return the means of two aligned lists of per-query values with the p-value of a paired t-test."""
     differences = np.where(np.isclose(old, new), 0.0, new - old)
     [p_value] = paired_t(differences[:, None])

@@ -123,8 +123,8 @@ def has_values(content: Mapping[str, Any]) -> bool:
         numbers = [number for values in lists for number in values.values()]
     except (KeyError, AttributeError):
         return False
-    same = all(names == measures[0] for names in measures) and all(ids == queries[0] for ids in queries)
-    return bool(numbers) and same and all(type(number) in (int, float) for number in numbers)
+    is_aligned = all(names == measures[0] for names in measures) and all(ids == queries[0] for ids in queries)
+    return bool(numbers) and is_aligned and all(type(number) in (int, float) for number in numbers)
 
 
 def compare_with_baseline(
@@ -138,13 +138,13 @@ def compare_with_baseline(
     pairs = [(system, measure) for system, measures in current.items() for measure in measures]
     columns = []
     for system, measure in pairs:
-        before, now = earlier[system][measure], current[system][measure]
-        if missing := sorted(before.keys() ^ now.keys()):
+        old_values, new_values = earlier[system][measure], current[system][measure]
+        if missing := sorted(old_values.keys() ^ new_values.keys()):
             raise DataError(
                 f"only one of baseline and run has {quantity(len(missing), 'query')}, such as '{missing[0]}'",
                 hint=f"evaluate the same queries, or {WRITE_HINT}",
             )
-        columns.append([value - before[query_id] for query_id, value in now.items()])
+        columns.append([value - old_values[query_id] for query_id, value in new_values.items()])
     differences = np.array(columns, dtype=np.float64).T
     differences[np.abs(differences) < TIE] = 0.0
     changes = []

@@ -35,7 +35,7 @@ def report_format(file: Path) -> Format:
     """Return the format of a report by its file's suffix. Raises SettingsError for another suffix."""
     if file.suffix.lower() not in SUFFIXES:
         raise SettingsError(
-            f"'{file}' is not a report", hint=f"name a file that ends in {', '.join(SUFFIXES)}"
+            f"'{file}' has an unsupported report suffix", hint=f"end its name in {' or '.join(SUFFIXES)}"
         )
     return SUFFIXES[file.suffix.lower()]
 

@@ -94,7 +94,7 @@ def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple
         if "_id" not in record:
             if "id" not in record:
                 raise DataError(
-                    f"{where}: a document without '_id'", hint=hint_for_id(record, OTHER_IDS, file)
+                    f"{where}: the document has no '_id'", hint=hint_for_id(record, OTHER_IDS, file)
                 )
             record = {"_id": record["id"], **record}
         yield number, {**record, "_id": valid_id(record["_id"], where)}
@@ -108,7 +108,7 @@ def line_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[i
         except ValueError as error:
             if line.strip() in ("{", "["):
                 problem, hint = (
-                    "a JSON value over several lines; one a line is needed",
+                    "a JSON value over several lines; one per line is needed",
                     one_line_each(".", file),
                 )
             else:
@@ -173,7 +173,7 @@ def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[t
         else:
             yield number, value
     if action is not None:
-        raise DataError(f"{file} ends with an action of a _bulk body and no document after it")
+        raise DataError(f"{file} ends with an action of a _bulk body that no document follows")
 
 
 def unwrap_document(value: dict[str, Any], where: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from urllib3.exceptions import HTTPError
 
 from ..errors import DownloadError
 from ..records import Progress, silent
-from .local import below, cache_folder, load_asset, require_space, sha256_of
+from .local import cache_folder, child_path, load_asset, require_space, sha256_of
 from .programs import clear_leftovers, locked, storing_programs
 
 
@@ -103,7 +103,7 @@ DOWNLOAD = "download"
 CONNECTIONS = 4
 ATTEMPTS = 3
 TIMEOUT_S = 60
-MIN_BYTES_PER_S = 1_000  # bytes a second, measured over TIMEOUT_S
+MIN_BYTES_PER_S = 1_000  # measured over TIMEOUT_S
 OK = 200
 AT_ONCE, STEP = 8_192, 1_000_000  # bytes read at once; bytes between two progress reports
 MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
@@ -118,13 +118,15 @@ def fetch_artifacts(artifacts: Sequence[Artifact], *, progress: Progress = silen
     with storing_programs(folder), locked(folder / ".lock"):
         clear_leftovers(folder, ".*-*")  # of killed downloads: this process holds the lock
         missing = [
-            artifact for artifact in artifacts if not is_verified(below(folder, artifact.file_name), artifact)
+            artifact
+            for artifact in artifacts
+            if not is_verified(child_path(folder, artifact.file_name), artifact)
         ]
         require_space(folder, sum(artifact.size for artifact in missing))
         meter = ByteMeter(progress, sum(artifact.size for artifact in missing))
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             list(pool.map(partial(download_artifact, folder=folder, meter=meter), missing))
-    return {artifact: below(folder, artifact.file_name) for artifact in artifacts}
+    return {artifact: child_path(folder, artifact.file_name) for artifact in artifacts}
 
 
 def is_verified(path: Path, artifact: Artifact) -> bool:
@@ -140,8 +142,8 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
     import requests
 
     failure: Exception | None = None
-    location = {"prefix": f".{artifact.name}-", "dir": str(folder)}
-    with tempfile.TemporaryDirectory(**location, ignore_cleanup_errors=True) as temporary:
+    options = {"prefix": f".{artifact.name}-", "dir": str(folder)}
+    with tempfile.TemporaryDirectory(**options, ignore_cleanup_errors=True) as temporary:
         for attempt in range(ATTEMPTS):
             received = DownloadAttempt(meter, artifact)
             try:
@@ -157,7 +159,7 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
                 break
             if (digest := sha256_of(file)) != artifact.sha256:
                 raise DownloadError(
-                    f"{artifact.file_name}: sha256 is {digest}, needed is {artifact.sha256} "
+                    f"{artifact.file_name}: the sha256 is {digest} instead of {artifact.sha256} "
                     f"({file.stat().st_size:,} of {artifact.size:,} bytes)",
                     hint="run the command again; if this repeats, the repository or a proxy changes the file",
                 )
@@ -203,10 +205,10 @@ def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path
 
 
 def await_download(work: Callable[[], Path], received: DownloadAttempt) -> Path:
-    """Run a download and return its path. Raises its errors, and DownloadError if hardly any bytes arrive.
+    """Run a download and return its path. Raises its errors, and DownloadError if it is too slow.
 
     A server that sends a byte now and then would keep a read waiting for ever. So the download runs in a
-    thread that is abandoned if fewer than `MIN_BYTES_PER_S` bytes a second arrive.
+    thread that is abandoned if fewer than `MIN_BYTES_PER_S` arrive.
     """
     download = run_in_thread(work)
     while True:
@@ -279,8 +281,7 @@ class DownloadAttempt:
     def length_error(self, received_length: str) -> DownloadError:
         """Return the error for a file whose length differs from the pinned one."""
         return DownloadError(
-            f"{self.artifact.coordinates} has {received_length} bytes there, "
-            f"{self.artifact.size:,} are needed",
+            f"{self.artifact.coordinates} has {received_length} bytes instead of {self.artifact.size:,}",
             hint=f"the repository or a proxy changes the file; set {MIRROR} to another Maven mirror",
         )
 
@@ -323,7 +324,7 @@ def run_pip(
         return subprocess.CompletedProcess(command, 1, "", f"pip did not finish within {MAX_S:,.0f} s")
 
 
-MAX_ANSWER_BYTES = 1_000_000  # bytes
+MAX_ANSWER_BYTES = 1_000_000
 T = TypeVar("T")
 
 
@@ -353,7 +354,7 @@ def ask_web(
     body: bytes | None = None,
     retries: urllib3.Retry | bool = False,
 ) -> WebAnswer:
-    """Send an HTTP request and return its answer, cut at MAX_ANSWER_BYTES bytes. No redirect is followed.
+    """Send an HTTP request and return its answer, cut at MAX_ANSWER_BYTES. No redirect is followed.
 
     Raises urllib3's HTTPError, and TimeoutError if everything, retries included, takes more than `seconds`.
     """

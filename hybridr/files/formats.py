@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, quantity
 from ..records import Document, Qrels, Query, Run
 from .document_forms import (
     OTHER_QUERY_IDS,
@@ -27,7 +27,7 @@ from .document_forms import (
     plain_value,
     valid_id,
 )
-from .local import below, numbered_lines, replacing, require_regular
+from .local import child_path, numbered_lines, replacing, require_regular
 
 GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -42,7 +42,8 @@ UNPACKED_BY = {
     b"PAR1": "Parquet is not read: write JSON lines",
 }
 """First bytes of a file that is not UTF-8 text -> the command that turns it into text."""
-MIN_SORTED = 50_000  # smallest number of ids that are sorted together
+MIN_SORTED = 50_000  # ids that are sorted together
+SURROGATE = "contains a lone surrogate, which is not valid Unicode"
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """Characters at which some readers of qrels end a column or line."""
 
@@ -70,7 +71,7 @@ def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
     for line, record in read_document_file(file):
         doc_id = record["_id"]
         if not is_encodable(record):
-            raise DataError(f"{file}:{line}: document {doc_id!a} holds half a character (a lone surrogate)")
+            raise DataError(f"{file}:{line}: document {doc_id!a} {SURROGATE}")
         ids.add(doc_id)
         require_unique_ids(file, ids)
         yield record
@@ -120,21 +121,21 @@ def short_digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def require_unique_ids(file: Path, seen: SeenIds) -> None:
+def require_unique_ids(file: Path, ids: SeenIds) -> None:
     """Raise DataError for the first line of a corpus with a repeated id.
 
-    Only ids whose digest is in `seen.repeated` are compared.
+    Only ids whose digest is in `ids.repeated` are compared.
     """
-    if not seen.repeated:
+    if not ids.repeated:
         return
     names: set[str] = set()
     for line, record in read_document_file(file):
         doc_id = record["_id"]
-        if short_digest(doc_id) in seen.repeated:
+        if short_digest(doc_id) in ids.repeated:
             if doc_id in names:
-                raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
+                raise DataError(f"{file}:{line}: document id '{doc_id}' is repeated")
             names.add(doc_id)
-    seen.repeated.clear()
+    ids.repeated.clear()
 
 
 def is_encodable(record: Mapping[str, Any]) -> bool:
@@ -167,21 +168,20 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
         where = f"{file}:{line}"
         if "_id" not in record:
             hint = hint_for_id(record, ("id", *OTHER_QUERY_IDS), file)
-            raise DataError(f"{where}: a query without '_id'", hint=hint)
+            raise DataError(f"{where}: the query has no '_id'", hint=hint)
         query_id, text = valid_id(plain_value(record["_id"]), where), record.get("text")
         if query_id not in qrels:
             continue
         if query_id in queries:
-            raise DataError(f"{file}:{line}: query id '{query_id}' for the second time")
+            raise DataError(f"{where}: query id '{query_id}' is repeated")
         if not isinstance(text, str) or not text.strip():
-            fields = ", ".join(record)
-            hint = f"the text of a query is its field 'text'; fields there: {fields}"
-            raise DataError(f"{file}:{line}: query '{query_id}' has no text", hint=hint)
+            hint = f"the text of a query is its field 'text'; the fields are {', '.join(record)}"
+            raise DataError(f"{where}: query '{query_id}' has no text", hint=hint)
         if not is_encodable({"text": text}):
-            raise DataError(f"{file}:{line}: query {query_id!a} holds half a character (a lone surrogate)")
+            raise DataError(f"{where}: query {query_id!a} {SURROGATE}")
         queries[query_id] = Query(query_id, text)
     if missing := qrels.keys() - queries.keys():
-        raise DataError(f"{folder}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
+        raise DataError(f"{file} lacks {quantity(len(missing), 'judged query')}, such as '{min(missing)}'")
     return list(queries.values())
 
 
@@ -198,7 +198,7 @@ def read_query_log(path: Path | None) -> list[str]:
     queries = list(dict.fromkeys(filter(None, lines)))
     if queries and queries[0].startswith("{") and queries[0].endswith("}"):
         raise DataError(
-            f"the query log {path} holds JSON, one query per line is needed",
+            f"the query log {path} holds JSON; one query per line is needed",
             hint=f"jq -r .query {shlex.quote(str(path))} > queries.txt   or another field than query",
         )
     if not queries:
@@ -208,7 +208,7 @@ def read_query_log(path: Path | None) -> list[str]:
 
 def qrels_file(folder: Path, split: str) -> Path:
     """Return the qrels file of a split. Raises DataError that lists the existing splits if there is none."""
-    file = below(folder / "qrels", f"{split}.tsv")
+    file = child_path(folder / "qrels", f"{split}.tsv")
     if not file.is_file():
         splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv")))
         hint = (
@@ -241,7 +241,7 @@ def read_qrels(file: Path) -> Qrels:
             raise DataError(f"{file}:{number}: needed {needed}, found {fields}", hint=hint)
         query_id, *_, doc_id, grade = fields
         if doc_id in qrels.setdefault(query_id, {}):
-            raise DataError(f"{file}:{number}: query '{query_id}' judges '{doc_id}' for the second time")
+            raise DataError(f"{file}:{number}: query '{query_id}' judges '{doc_id}' twice")
         qrels[query_id][doc_id] = int(grade)
     if not qrels:
         raise DataError(f"{file} holds no judgements")
@@ -370,7 +370,7 @@ def read_run(file: Path) -> Run:
             needed = "'query Q0 document rank score tag'"
             raise DataError(f"{file}:{number}: needed {needed}, found '{line[:80]}'", hint=hint) from None
         if doc_id in run.setdefault(query_id, {}):
-            raise DataError(f"{file}:{number}: query '{query_id}' lists '{doc_id}' for the second time")
+            raise DataError(f"{file}:{number}: query '{query_id}' lists '{doc_id}' twice")
         run[query_id][doc_id] = value
     if not run:
         raise DataError(f"{file} holds no results")

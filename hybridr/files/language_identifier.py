@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DownloadError
-from .local import below, cache_folder
+from .local import cache_folder, child_path
 from .staging import staged_folder
 
 MIN_CONFIDENCE = 0.5
@@ -32,14 +32,14 @@ def identifier() -> Any:
     from py3langid import __version__
     from py3langid.langid import LanguageIdentifier
 
-    folder = below(cache_folder(), f"languages-{__version__}")
+    folder = child_path(cache_folder(), f"languages-{__version__}")
     try:
-        model = {name: np.load(below(folder, f"{name}.npy"), mmap_mode="r") for name in ARRAYS}
+        model = {name: np.load(child_path(folder, f"{name}.npy"), mmap_mode="r") for name in ARRAYS}
     except (OSError, ValueError):  # missing or damaged
         model = unpacked_model()
         with suppress(DownloadError), staged_folder(folder) as new_folder:
             for name, array in model.items():
-                np.save(below(new_folder, f"{name}.npy"), array)
+                np.save(child_path(new_folder, f"{name}.npy"), array)
     return LanguageIdentifier(
         model["weights"],
         model["prior"],

@@ -6,7 +6,7 @@ Linux). OpenSearch does not run as root, so root's node runs under another accou
 enter root's folders, the system's folders are used. Assets are the files of `opensearch/`, installed as
 `hybridr/assets`, or next to the package in a checkout.
 
-Only `below` turns a name from a cluster, document, record, manifest, file or client into a path
+Only `child_path` turns a name from a cluster, document, record, manifest, file or client into a path
 (tests/hostile/test_paths.py checks that). Files are opened for reading here, or after a call of
 `require_regular` (tests/hostile/test_opening.py checks that). Checks of contents (links, size, depth of JSON,
 unpacked size) raise ValueError; each reader turns it into its own error with the name of the file.
@@ -77,7 +77,7 @@ def is_file_name(name: str) -> bool:
     return FILE_NAME.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
 
 
-def below(folder: Path, name: str) -> Path:
+def child_path(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder; the name may come from an untrusted source.
 
     Raises DataError for a name that could lead out of the folder.
@@ -90,9 +90,9 @@ def below(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def delete_below(folder: Path, name: str) -> None:
-    """Delete the folder of this name in `folder`, if it exists, or a link. Raises as `below`."""
-    path = below(folder, name)
+def delete_child(folder: Path, name: str) -> None:
+    """Delete the folder of this name in `folder`, if it exists, or a link. Raises as `child_path`."""
+    path = child_path(folder, name)
     if path.is_symlink():
         path.unlink()
     else:
@@ -132,12 +132,10 @@ def storing(path: Path, hint: str | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise DownloadError(
-            f"cannot write {path}: {'the disk is full' if full else error.strerror or error}",
-            hint=hint
-            or ("free some space or choose another folder" if full else "choose a folder you may write to"),
-        ) from error
+        problem, advice = error.strerror or str(error), "choose a folder you may write to"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            problem, advice = "the disk is full", "free some space or choose another folder"
+        raise DownloadError(f"cannot write {path}: {problem}", hint=hint or advice) from error
 
 
 def require_space(folder: Path, needed_bytes: int) -> None:
@@ -176,11 +174,10 @@ def final_name(path: Path) -> str:
 
 
 def append_private(path: Path, line: str) -> None:
-    """Append a line to a file that only its owner can read (from now on, if not before); create it if
-    missing. Raises OSError.
+    """Append a line to a file that only its owner can read from then on; create it if missing. Raises OSError.
 
-    One write per line keeps lines of several processes apart. If the last line has no end, because its writer
-    was killed or the disk was full, a line end is written first.
+    One write per line keeps lines of several processes apart. If the last line does not end with a newline,
+    because its writer was killed or the disk was full, one is written first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
@@ -188,8 +185,8 @@ def append_private(path: Path, line: str) -> None:
     with path.open("a+b", buffering=0) as file:
         if end := file.seek(0, os.SEEK_END):
             file.seek(end - 1)
-        is_torn = end and file.read(1) != b"\n"
-        content = f"{chr(10) if is_torn else ''}{line}\n".encode()
+        is_torn = end > 0 and file.read(1) != b"\n"
+        content = (b"\n" if is_torn else b"") + line.encode() + b"\n"
         if file.write(content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -233,7 +230,7 @@ def max_model_bytes() -> int:
 
 
 def max_graph_bytes() -> int:
-    """Return how many bytes all open ONNX graphs may take together."""
+    """Return the limit on the memory of all open ONNX graphs together, in bytes."""
     return int(_number_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
 
 
@@ -243,7 +240,7 @@ def _number_setting(name: str, default: float) -> float:
     with suppress(ValueError):
         if math.isfinite(number := float(text)):
             return max(number, 0.0)
-    raise ValueError(f"{name} is {text!r}, a number is needed")
+    raise ValueError(f"{name} is {text!r}; a number is needed")
 
 
 def require_own_files(folder: Path) -> None:
@@ -259,21 +256,21 @@ def require_own_files(folder: Path) -> None:
         for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()
             if not path.is_symlink():
-                if not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
+                if not stat.S_ISREG(mode := path.lstat().st_mode) and not stat.S_ISDIR(mode):
                     raise ValueError(f"{name} is neither a file nor a folder")
                 continue
             try:
                 target = path.resolve()
             except (OSError, RuntimeError):  # a loop of links
-                raise ValueError(f"{name} is a link that leads nowhere") from None
+                raise ValueError(f"{name} is a broken link") from None
             if target.is_dir() or not any(target.is_relative_to(allowed) for allowed in roots):
                 raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
 
 
 def require_regular(path: Path) -> Path:
     """Return the path unchanged. Raises OSError, and ValueError for a pipe or device, which may never end."""
-    if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
-        raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
+    if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+        raise ValueError(f"{path.name} is a pipe or a device; a regular file is needed")
     return path
 
 
@@ -298,7 +295,7 @@ def require_size(path: Path) -> None:
     """Raise ValueError if a model file is too large, or if a safetensors file lists too many tensors."""
     if (size := path.stat().st_size) > max_model_bytes():
         raise ValueError(
-            f"{path.name} has {size / 1e9:,.1f} GB, at most {max_model_bytes() / 1e9:g} are opened "
+            f"{path.name} has {size / 1e9:,.1f} GB; the limit is {max_model_bytes() / 1e9:g} GB "
             "(HYBRIDR_MODEL_GB)"
         )
     if path.suffix == ".safetensors":
@@ -346,8 +343,8 @@ def read_members(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[
     declared = sum(archive.getinfo(name).file_size for name in names)
     if declared > limit:
         raise ValueError(
-            f"it would unpack {size / 1e6:,.1f} MB to {declared / 1e6:,.0f} MB, "
-            f"{limit / 1e6:,.0f} MB are the limit"
+            f"it would unpack {size / 1e6:,.1f} MB to {declared / 1e6:,.0f} MB; "
+            f"the limit is {limit / 1e6:,.0f} MB"
         )
     return {name: archive.read(name) for name in names}
 

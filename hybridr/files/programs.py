@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..errors import NodeError
-from .local import acquire_lock, below, is_reachable, is_root, storing
+from .local import acquire_lock, child_path, is_reachable, is_root, storing
 
 UNPRIVILEGED = 60939  # an id without an account, so no one else owns files or processes under it
 CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
@@ -57,22 +57,22 @@ def give_to_node(path: Path) -> None:
             os.chown(entry, owner["user"], owner["group"], follow_symlinks=False)
 
 
-def ensure_program(home: Path, is_installed: Callable[[], bool], make: Callable[[Path], Path]) -> Path:
-    """Return the folder `home` of a program; unless `is_installed`, first let `make` build it.
+def ensure_program(home: Path, is_installed: Callable[[], bool], build: Callable[[Path], Path]) -> Path:
+    """Return the folder `home` of a program; `build` builds it first if it is not installed.
 
-    `make` gets a temporary folder and returns the program's folder inside it. Leftovers of killed processes
+    `build` gets a temporary folder and returns the program's folder inside it. Leftovers of killed processes
     are deleted. Raises DownloadError, NodeError.
     """
     if is_installed():
         return home
     with storing_programs(home.parent):
         make_reachable(home.parent)
-        with locked(below(home.parent, f".{home.name}.lock")):
-            if not is_installed():  # another process may have made it while this one waited
+        with locked(child_path(home.parent, f".{home.name}.lock")):
+            if not is_installed():  # another process may have built it while this one waited
                 clear_leftovers(home.parent, f".{home.name}-*")
-                location = {"prefix": f".{home.name}-", "dir": str(home.parent)}
-                with tempfile.TemporaryDirectory(**location, ignore_cleanup_errors=True) as temporary:
-                    program = make(Path(temporary))
+                options = {"prefix": f".{home.name}-", "dir": str(home.parent)}
+                with tempfile.TemporaryDirectory(**options, ignore_cleanup_errors=True) as temporary:
+                    program = build(Path(temporary))
                     # Nodes may run under an account that did not unpack the program.
                     for entry in (program, *program.rglob("*")):
                         mode = entry.stat().st_mode

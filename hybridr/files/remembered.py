@@ -19,7 +19,7 @@ from ..errors import DataError, SettingsError
 from ..records import Reported
 from .local import (
     acquire_lock,
-    below,
+    child_path,
     final_name,
     parsed_json,
     state_folder,
@@ -35,7 +35,7 @@ IRREPLACEABLE = {
     KNOWN_FILE: "the files of published models as first fetched",
     REGISTER: "the places of documents' text",
 }
-MAX_INDICES = 8  # number of indices whose scales are stored
+MAX_INDICES = 8  # whose scales are stored
 _spreads: dict[str, float] = {}
 
 
@@ -44,7 +44,7 @@ def read_state_file(file: str) -> dict[str, Any]:
 
     A damaged file counts as empty, except that one listed in IRREPLACEABLE raises DataError.
     """
-    path = below(state_folder(), file)
+    path = child_path(state_folder(), file)
     try:
         if isinstance(entries := parsed_json(text_within(path)), dict):
             return entries
@@ -69,12 +69,12 @@ def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str,
     """
     with storing(state_folder(), "free some space, or set HYBRIDR_HOME to a folder you may write to"):
         state_folder().mkdir(parents=True, exist_ok=True)
-        with acquire_lock(below(state_folder(), f".{file}.lock")):
+        with acquire_lock(child_path(state_folder(), f".{file}.lock")):
             entries = read_state_file(file)
             old_entries = dict(entries)
             yield entries
             if entries != old_entries:
-                write_json(below(state_folder(), file), entries, private=private)
+                write_json(child_path(state_folder(), file), entries, private=private)
 
 
 def remember_encoder(key: str, folder: Path | None) -> None:
@@ -171,16 +171,16 @@ def file_of_index(folder: str, index: str, uuid: str) -> Path:
 
     The uuid distinguishes indices of one name, in several clusters or at several times.
     """
-    return below(below(state_folder(), folder), f"{index}#{uuid}.jsonl")
+    return child_path(child_path(state_folder(), folder), f"{index}#{uuid}.jsonl")
 
 
-def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: Sequence[str] = ()) -> None:
+def remember_text(path: Path, kind: str, *, temporary: Path | None = None, parts: Sequence[str] = ()) -> None:
     """Register that `path` holds text of documents; `kind` says what it is, such as `token cache`.
 
-    A file is recognised later by its size and modification time, read from `written`, the temporary file that
-    will be renamed to it. A folder is recognised by the names of its `parts`; the first one always exists.
+    A file is recognised later by its size and modification time, read from the `temporary` file that will be
+    renamed to it. A folder is recognised by the names of its `parts`; the first one always exists.
     """
-    status = written.stat() if written else None
+    status = temporary.stat() if temporary else None
     entry = {"kind": kind, "file": status and [status.st_size, status.st_mtime_ns], "parts": list(parts)}
     with change_state_file(REGISTER, private=True) as entries:
         for name in [name for name in entries if not Path(name).exists()]:
@@ -222,7 +222,7 @@ def index_texts() -> list[Text]:
     """Return the files of the state folder that hold text of an index's documents."""
     texts: list[Text] = []
     for folder, kind in TEXT_KINDS.items():
-        for path in sorted(below(state_folder(), folder).glob("*#*")):
+        for path in sorted(child_path(state_folder(), folder).glob("*#*")):
             if match := INDEX_FILE.fullmatch(final_name(path)):
                 texts.append(Text(path, kind, path.stat().st_size, match[1], match[2]))
     return texts
@@ -233,9 +233,10 @@ def registered_texts() -> list[Text]:
     texts: list[Text] = []
     for path, entry in ((Path(name), entry) for name, entry in sorted(read_state_file(REGISTER).items())):
         if isinstance(entry, dict) and path.exists():
-            ours = is_unchanged(path, entry)
-            size = sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]) if ours)
-            texts.append(Text(path, str(entry.get("kind")), size, ours=ours))
+            is_same = is_unchanged(path, entry)
+            files = (path.iterdir() if path.is_dir() else [path]) if is_same else ()
+            size = sum(file.stat().st_size for file in files)
+            texts.append(Text(path, str(entry.get("kind")), size, ours=is_same))
     return texts
 
 
@@ -248,7 +249,7 @@ def delete_texts(texts: Collection[Text], *, of_one_name: bool = False) -> list[
     uuids = sorted({f"{text.index}#{text.uuid}" for text in texts if text.index and text.ours})
     if not of_one_name and len(uuids) > len({uuid.partition("#")[0] for uuid in uuids}):
         raise SettingsError(
-            f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
+            f"several indices have the same name, in other clusters or earlier: {', '.join(uuids)}",
             hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
         )
     paths, existing = {text.path for text in texts}, index_texts()

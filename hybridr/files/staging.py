@@ -60,7 +60,7 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
     path, claim = path.absolute(), (path.resolve(), threading.get_ident())
     lock = None
     if claim not in _claims and os.environ.get("RANK", "0") == "0":  # of `accelerate launch` and the like
-        lock = claim_lock(claim[0], wait)
+        lock = claim_lock(claim[0], wait=wait)
     if lock is None:
         yield
         return
@@ -77,7 +77,7 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
         lock.close()
 
 
-def claim_lock(path: Path, wait: bool) -> IO[str] | None:
+def claim_lock(path: Path, *, wait: bool) -> IO[str] | None:
     """Lock the lock file next to `path` and return it open; None if it cannot be locked.
 
     Raises DownloadError without `wait` if another run has the lock.
@@ -96,7 +96,7 @@ def claim_lock(path: Path, wait: bool) -> IO[str] | None:
             f"another run writes to {path} now",
             hint="wait until it has ended, then run this again; or choose another folder with --out",
         ) from None
-    except OSError:  # not writable, which the block will report, or a file system without locks
+    except OSError:  # not writable, which the caller will report, or a file system without locks
         pass
     return None
 

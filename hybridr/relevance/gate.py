@@ -36,11 +36,11 @@ from ..evaluation.label_free import (
     Bm25,
     RankedIds,
     Rankings,
-    best,
+    best_scores,
     compare_kept,
+    compare_means,
     compare_overlap,
     compare_own_documents,
-    compared,
     make_probes,
     objections,
     own_document_ndcg,
@@ -179,7 +179,7 @@ def rank_vectors(
     ]
     return Rankings(
         [list(of_query.listed["lexical"]) for of_query in lists],
-        [list(best(row, BEST)) for row in dense],
+        [list(best_scores(row, BEST)) for row in dense],
         [ranking(fusion.scores(of_query)) for of_query in lists],
     )
 
@@ -198,7 +198,7 @@ def sampled_cosines(encoder: Encoder, texts: Sequence[str], vectors: Vectors) ->
 
 def candidate_lists(lexical: Floats, dense: Floats, scales: Scales) -> CandidateLists:
     """Return the candidate lists of one query from BM25 and vector scores of all texts `(texts,)`."""
-    listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
+    listed = {"lexical": best_scores(lexical, BEST), "dense": best_scores(dense, BEST)}
     places = {doc: int(doc) for scores in listed.values() for doc in scores}
     word_scores = {doc: float(lexical[place]) for doc, place in places.items() if lexical[place] > 0}
     dense_scores = {doc: float(dense[place]) for doc, place in places.items()}
@@ -286,7 +286,7 @@ def compare_on_judged(
         ("hybrid", old_rankings.fused, new_rankings.fused),
     ):
         values = [judged_values(rankings, evidence, filled) for rankings in sides]
-        rows.append(compared(f"{name} {MEASURE}, judged", *values))
+        rows.append(compare_means(f"{name} {MEASURE}, judged", *values))
     hybrid = rows[-1]
     objection = (
         f"{hybrid.name}: {hybrid.old:.4f} before, {hybrid.new:.4f} after, p {hybrid.p:.2g}: no gain is shown"

@@ -28,7 +28,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
 from ..errors import DataError, SettingsError, quantity
-from ..evaluation.evaluation import checked_qrels, judged_queries, parse_measure, without_relevant
+from ..evaluation.evaluation import checked_qrels, count_without_relevant, judged_queries, parse_measure
 from ..families import load_member
 from ..files.formats import read_query_log
 from ..indexing.recipe import TextRecipe
@@ -205,7 +205,7 @@ def tune(
         choice, pipeline, chain = choose_all(
             cluster, info, encoder, judgements, settings, search_settings, progress
         )
-        empty = without_relevant(judged_queries(*judgements), judgements[1])
+        empty = count_without_relevant(judged_queries(*judgements), judgements[1])
         tuning = replace(tuning, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
     if not settings.dry_run:
         chain_settings = tuning.chain.settings if tuning.chain else None

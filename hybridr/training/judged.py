@@ -25,7 +25,7 @@ from ..files.formats import (
     read_topics,
 )
 from ..files.local import (
-    below,
+    child_path,
     fingerprint,
     max_model_bytes,
     parsed_json,
@@ -198,7 +198,7 @@ def mine(
     manifest = read_manifest(out) or {}
     if manifest.get("key") == key and file.is_file() and sha256_of(file) == manifest["outputs"][FILE]:
         return file
-    part = below(out, f"{PART_FILE}.{key[:16]}")
+    part = child_path(out, f"{PART_FILE}.{key[:16]}")
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
         mine_rest(part, judgements, count, rank, progress)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import SettingsError, extra
 from ..families import load_member, member_names
-from ..files.local import below, fingerprint, require_space, sha256_of, write_json, write_manifest
+from ..files.local import child_path, fingerprint, require_space, sha256_of, write_json, write_manifest
 from ..files.staging import claimed_folder, staged_folder
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
@@ -321,7 +321,7 @@ class RemRun:
     def state_of(self, episode: int) -> Path:
         """Return the folder of an episode's checkpoint, numbered from 0."""
         state = self.settings.out / runs.STATE_FOLDER
-        return below(state, f"episode-{episode + 1}") if episode else state
+        return child_path(state, f"episode-{episode + 1}") if episode else state
 
     def read(self, episode: int, rank: RanksQueries | None) -> Examples:
         """Return the tokenised training data of an episode; mine negatives first if no file is given.

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from ..errors import DataError
 from ..files.local import (
-    below,
+    child_path,
     fingerprint,
     max_model_bytes,
     read_manifest,
@@ -147,7 +147,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
 
 def map_file(folder: Path, name: str) -> NDArray[Any]:
     """Return one file of the cache as a memory-mapped array; an empty array for an empty file."""
-    file = below(folder, f"{name}.bin")
+    file = child_path(folder, f"{name}.bin")
     if not file.is_file() or not file.stat().st_size:
         return np.zeros(0, dtype=FILES[name])
     return np.memmap(file, dtype=FILES[name], mode="r")
@@ -396,7 +396,7 @@ class GateDocuments:
         with storing(self.file), replacing(self.file, private=True) as temporary:
             rows = (list(by_place[place]) for place in sorted(by_place))
             temporary.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-            remember_text(self.file, "documents held out for the gate", written=temporary)
+            remember_text(self.file, "documents held out for the gate", temporary=temporary)
 
     def read(self) -> list[Document]:
         """Return the documents for the gate; none if the file is missing or damaged."""

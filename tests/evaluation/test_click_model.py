@@ -23,7 +23,7 @@ from support.click_logs import drawn_views
 def test_how_far_people_look_is_found_with_and_without_changes_of_rank(power: float, swaps: float) -> None:
     views, relevant, seen = drawn_views(400, 60, power, swaps)
     model = fit_clicks(views)
-    assert model.seen[:10] == pytest.approx(seen, abs=0.05)
+    assert model.examined[:10] == pytest.approx(seen, abs=0.05)
     assert model.clicked == pytest.approx([0.075, 0.75], abs=0.03)
     found = model.relevance(views) >= 0.5
     assert (relevant & found).sum() / found.sum() > 0.95
@@ -33,7 +33,7 @@ def test_how_far_people_look_is_found_with_and_without_changes_of_rank(power: fl
 def test_people_who_look_at_everything_are_seen_to_do_so() -> None:
     views, relevant, _ = drawn_views(400, 60, 0.0)
     model = fit_clicks(views)
-    assert model.seen[:10].min() > 0.8
+    assert model.examined[:10].min() > 0.8
     assert np.mean((model.relevance(views) >= 0.5) == relevant) > 0.99
 
 
@@ -76,7 +76,7 @@ def test_each_round_makes_the_clicks_no_less_likely() -> None:
 
 
 def likelihood(model: ClickModel, views: Views) -> float:
-    chance = model.seen[views.rank, None] * model.clicked
+    chance = model.examined[views.rank, None] * model.clicked
     of_rows = views.clicked[:, None] * np.log(chance)
     of_rows += (views.shown - views.clicked)[:, None] * np.log1p(-chance)
     best = np.full(views.documents, RANKS)

@@ -164,7 +164,7 @@ def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixtur
     assert page.stat().st_mode & 0o077 == 0, "it holds text of documents"
     capsys.readouterr()
     assert main([*given, *beir, "--report", str(files / "report.txt")]) == 2
-    assert "hint: name a file that ends in .md, .html" in capsys.readouterr().err
+    assert "hint: end its name in .md or .html" in capsys.readouterr().err
 
 
 BAD_CALLS = {

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.evaluation import checked_qrels, needed_depth, parse_measure, places, query_values
+from hybridr.evaluation.evaluation import (
+    checked_qrels,
+    needed_depth,
+    parse_measure,
+    query_values,
+    tie_free_scores,
+)
 from hybridr.files.formats import read_qrels, read_run, trec_order, write_qrels, write_run
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}
@@ -120,7 +126,7 @@ def test_ties_are_broken_by_descending_id() -> None:
         "a",
         "d",
     ]
-    assert places({"a": 1.0, "c": 1.0, "d": 2.0}) == {"d": 3.0, "c": 2.0, "a": 1.0}
+    assert tie_free_scores({"a": 1.0, "c": 1.0, "d": 2.0}) == {"d": 3.0, "c": 2.0, "a": 1.0}
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), 1e39])

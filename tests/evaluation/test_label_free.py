@@ -12,9 +12,9 @@ from hybridr.evaluation.label_free import (
     BeforeAfter,
     Rankings,
     compare_kept,
+    compare_means,
     compare_overlap,
     compare_own_documents,
-    compared,
     draw_keywords,
     draw_probes,
     make_probes,
@@ -139,7 +139,7 @@ def test_two_systems_are_compared_by_all_of_them() -> None:
 
 
 def test_the_paired_test_by_hand() -> None:
-    row = compared("x", np.array([1.0, 0, 1, 0]), np.array([1.0, 1, 1, 1]))
+    row = compare_means("x", np.array([1.0, 0, 1, 0]), np.array([1.0, 1, 1, 1]))
     assert (row.old, row.new, row.queries) == (0.5, 1.0, 4)
     assert row.p == pytest.approx(0.1817, abs=1e-4)  # t = 1.732 with 3 degrees of freedom
-    assert compared("x", np.array([1.0]), np.array([0.0])).p == 1.0
+    assert compare_means("x", np.array([1.0]), np.array([0.0])).p == 1.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.evaluation.label_free import Bm25, best, terms_of
+from hybridr.evaluation.label_free import Bm25, best_scores, terms_of
 from hybridr.training.judged import read_judged_beir
 from support.rem_training import write_toy
 
@@ -19,7 +19,7 @@ def test_bm25_by_hand() -> None:
     assert bm25.scores("wing").tolist() == pytest.approx([expected, expected, 0])
     assert (list(bm25.search("blue wings", 10)), bm25.search("unknown", 10)) == (["1", "0", "2"], {})
     assert terms_of("The Libraries' classes, 深度学习") == ["library", "classe", "深度", "度学", "学习"]
-    assert list(best(np.array([0.2, 0.9, 0.0, 0.9]), 3)) == ["1", "3", "0"]
+    assert list(best_scores(np.array([0.2, 0.9, 0.0, 0.9]), 3)) == ["1", "3", "0"]
 
 
 def test_bm25_reads_postings_and_scores_as_rank_bm25(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_page_of_a_single_system_has_no_lists() -> None:
 def test_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
     assert rendered(found, "markdown", "t").count("\n| ---") == 2
     assert report_format(tmp_path / "a.MD") == "markdown"
-    with pytest.raises(SettingsError, match=r"a\.pdf' is not a report"):
+    with pytest.raises(SettingsError, match=r"a\.pdf' has an unsupported report suffix"):
         report_format(tmp_path / "a.pdf")
 
 

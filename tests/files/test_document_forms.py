@@ -119,7 +119,7 @@ def test_an_id_of_another_type_is_refused_with_its_line(value: Any, wrap: str, t
 def test_one_as_a_number_and_as_a_string_is_one_id(tmp_path: Path) -> None:
     file = tmp_path / "documents.jsonl"
     file.write_text(with_id(1) + with_id("1"))
-    with pytest.raises(DataError, match=":2: document id '1' for the second time"):
+    with pytest.raises(DataError, match=":2: document id '1' is repeated"):
         list(read_corpus(file))
 
 
@@ -143,8 +143,8 @@ REFUSED = {
     "_bulk that updates": (lines({"update": {"_id": "1"}}, {"doc": {}}), "action 'update'", "/_bulk"),
     "_bulk that deletes": (lines({"delete": {"_id": "1"}}), "action 'delete'", "/_bulk"),
     "_bulk without ids": (lines({"index": {}}, TWO[0]), "without '_id'", "an id"),
-    "no id, another name": (lines({"docid": "1", "text": "x"}), "without '_id'", '.["docid"]'),
-    "no id at all": (lines({"text": "x"}), "without '_id'", "fields there: text"),
+    "no id, another name": (lines({"docid": "1", "text": "x"}), "has no '_id'", '.["docid"]'),
+    "no id at all": (lines({"text": "x"}), "has no '_id'", "fields there: text"),
     "a list in lines": (lines(TWO[0], [1]), ":2: needed a JSON object", ""),
     "an array that breaks off": ('[{"_id": "1"}', "not JSON", ""),
     "an array with more after it": ('[{"_id": "1"}] x', "follows the end", ""),
@@ -172,7 +172,7 @@ def test_a_query_id_of_another_type_is_refused(value: Any, tmp_path: Path) -> No
 
 def test_queries_by_another_name_say_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "queries.jsonl").write_text(lines({"qid": "q1", "query": "a"}))
-    with pytest.raises(DataError, match="a query without '_id'") as caught:
+    with pytest.raises(DataError, match="the query has no '_id'") as caught:
         read_queries(tmp_path, {"q1": {"d": 1}})
     assert '.["qid"]' in str(caught.value.hint)
 
@@ -239,7 +239,7 @@ def test_a_query_log_of_json_says_what_to_type_and_a_byte_order_mark_is_no_query
     file.write_text("\ufeffseal\npump\n")
     assert read_query_log(file) == ["seal", "pump"]
     file.write_text(lines({"query": "seal"}))
-    with pytest.raises(DataError, match="holds JSON, one query per line") as caught:
+    with pytest.raises(DataError, match="holds JSON; one query per line") as caught:
         read_query_log(file)
     assert "jq -r .query" in str(caught.value.hint)
 

@@ -14,7 +14,7 @@ from hybridr.cluster.embedded.state import node_folder, state_file
 from hybridr.errors import ClusterError, DataError, HybridrError
 from hybridr.evaluation.evaluation import Evaluation
 from hybridr.files.formats import qrels_file
-from hybridr.files.local import below, data_folder, delete_below
+from hybridr.files.local import child_path, data_folder, delete_child
 from hybridr.files.remembered import REJECTS, file_of_index
 from hybridr.serving.page.judgements import Judgements
 from support.hostile_cluster import INDEX, ROOT, Given, hostile
@@ -26,22 +26,22 @@ ODD = ["", ".", "..", "...", ". ", "a/b", "../x", "/no-such-folder/x", "..\\x", 
 @pytest.mark.parametrize("name", ODD)
 def test_what_is_no_plain_name_names_no_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match="cannot be the name of a file"):
-        below(tmp_path, name)
+        child_path(tmp_path, name)
     with pytest.raises(DataError, match="cannot be the name of a file"):
-        delete_below(tmp_path, name)
+        delete_child(tmp_path, name)
 
 
 @pytest.mark.parametrize("name", ["docs", ".hidden", "産品-1", "a b", "a:b", "docs.v2", "..docs", "x" * 300])
 def test_a_plain_name_is_that_of_a_file_in_the_folder(tmp_path: Path, name: str) -> None:
-    assert below(tmp_path, name) == tmp_path / name
-    assert below(tmp_path, name).parent == tmp_path
+    assert child_path(tmp_path, name) == tmp_path / name
+    assert child_path(tmp_path, name).parent == tmp_path
 
 
 def test_deleting_takes_the_folder_and_nothing_beside_it(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "inner").mkdir(parents=True)
-    delete_below(tmp_path, "one")
-    delete_below(tmp_path, "gone")
+    delete_child(tmp_path, "one")
+    delete_child(tmp_path, "gone")
     assert [path.name for path in tmp_path.iterdir()] == ["two"]
 
 
@@ -51,7 +51,7 @@ def test_of_a_link_the_link_is_deleted_and_not_what_it_leads_to(tmp_path: Path) 
     tables = tmp_path / "tables"
     tables.mkdir()
     (tables / "abc").symlink_to(tmp_path / "victim")
-    delete_below(tables, "abc")
+    delete_child(tables, "abc")
     assert not (tables / "abc").is_symlink()
     assert (tmp_path / "victim" / "file").read_text() == "text"
 

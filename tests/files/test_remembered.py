@@ -95,7 +95,7 @@ def test_files_of_several_indices_of_one_name_are_not_deleted_unasked(
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
-    with pytest.raises(SettingsError, match="several indices of one name.*docs#u1, docs#u2"):
+    with pytest.raises(SettingsError, match="several indices have the same name.*docs#u1, docs#u2"):
         delete_texts(local_texts("docs"))
     assert all(file.exists() for file in files)
     assert [text.path for text in delete_texts(local_texts("docs#u1"))] == files[:1]

@@ -48,7 +48,7 @@ def register(path: Path) -> None:
     """Write a file as hybridr does, and register it."""
     with replacing(path, private=True) as temporary:
         temporary.write_text("text")
-        remember_text(path, "a throwaway kind", written=temporary)
+        remember_text(path, "a throwaway kind", temporary=temporary)
 
 
 def test_what_is_gone_is_not_listed_nor_kept(tmp_path: Path) -> None:

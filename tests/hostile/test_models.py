@@ -367,6 +367,6 @@ def test_a_prompt_of_megabytes_is_refused_before_it_is_exported(encoder: Path, t
     folder = hostile.model(encoder, tmp_path / "model")
     file = folder / "config_sentence_transformers.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"prompts": {"query": "x" * 10_000_000}}))
-    with pytest.raises(ModelError, match="a prompt of 10,000,000 characters, 10,000 are the limit"):
+    with pytest.raises(ModelError, match="a prompt of 10,000,000 characters; at most 10,000 are allowed"):
         export(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()

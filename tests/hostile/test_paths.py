@@ -1,4 +1,4 @@
-"""No name becomes a path but by `below`, and few files delete: held by the syntax of all of hybridr."""
+"""No name becomes a path but by `child_path`, and few files delete: held by the syntax of all of hybridr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONSTRUCTOR = "local.py"
 DELETING = {
     "bundle.py": "parts by their pattern, manifests, locks",
     "dam.py": "the state of a training that ended, in the folder that the user named",
-    "local.py": "delete_below itself, its own temporary files",
+    "local.py": "delete_child itself, its own temporary files",
     "programs.py": "programs by fingerprint, what a killed start left",
     "remembered.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
@@ -34,7 +34,7 @@ def source_files() -> Iterator[tuple[str, ast.Module]]:
 
 
 def joins_of(tree: ast.Module) -> list[str]:
-    """List where a name is put to a path by something else than `below`."""
+    """List where a name is put to a path by something else than `child_path`."""
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     found = {ast.unparse(one) for one in ast.walk(tree) if is_loose(one, set())}
     for scope in scopes:
@@ -141,10 +141,10 @@ OLD = [
     "def f(known): return data_folder() / known.record.source",
 ]
 CHECKED = [
-    'def f(name): return below(data_folder() / "judgements", f"{name}-{uuid}")',
+    'def f(name): return child_path(data_folder() / "judgements", f"{name}-{uuid}")',
     "def f(): return cache_folder() / 'models' / runs.STATE_FILE / GRAPHS['fp32']",
     "def f(): return total_bytes / count / 1e6",
-    "def f(name):\n    folder = data_folder() / 'x'\n    return below(folder, name)",
+    "def f(name):\n    folder = data_folder() / 'x'\n    return child_path(folder, name)",
     "def f(path): return Path(path)",
 ]
 

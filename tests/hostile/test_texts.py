@@ -26,7 +26,7 @@ from support import hostile
 
 def test_a_judged_query_with_half_a_character_is_refused_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "queries.jsonl").write_bytes(b'{"_id": "q", "text": "\\ud800 cat"}\n')
-    with pytest.raises(DataError, match="queries.jsonl:1: query 'q' holds half a character"):
+    with pytest.raises(DataError, match="queries.jsonl:1: query 'q' contains a lone surrogate"):
         read_queries(tmp_path, {"q": {"d": 1}})
 
 
@@ -35,12 +35,12 @@ def test_a_judged_query_with_half_a_character_is_refused_by_its_line(tmp_path: P
     ("line", "words"),
     [
         (b'{"_id": "1", "text": "\xff"}', "is not UTF-8: invalid start byte"),
-        (b'{"_id": "1", "text": "\\ud800"}', "corpus.jsonl:2: document '1' holds half a character"),
-        (b'{"_id": "\\udfff"}', "corpus.jsonl:2: document '.*' holds half a character"),
-        (b'{"_id": "0"}', "corpus.jsonl:2: document id '0' for the second time"),
+        (b'{"_id": "1", "text": "\\ud800"}', "corpus.jsonl:2: document '1' contains a lone surrogate"),
+        (b'{"_id": "\\udfff"}', "corpus.jsonl:2: document '.*' contains a lone surrogate"),
+        (b'{"_id": "0"}', "corpus.jsonl:2: document id '0' is repeated"),
         (hostile.DEEP.encode(), "corpus.jsonl:2: not JSON: it is nested too deep"),
         (b'{"n": ' + b"9" * 5_000 + b"}", "corpus.jsonl:2: not JSON: Exceeds the limit"),
-        (b'{"text": "no id"}', "corpus.jsonl:2: a document without '_id'"),
+        (b'{"text": "no id"}', "corpus.jsonl:2: the document has no '_id'"),
         (b"5", "corpus.jsonl:2: needed a JSON object, found int"),
         (b'{"_id": ', "corpus.jsonl:2: not JSON"),
     ],

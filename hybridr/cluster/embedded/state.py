@@ -18,7 +18,7 @@ import psutil
 from pydantic import TypeAdapter
 
 from ...errors import HybridrError, NodeError, SettingsError
-from ...files.local import below, data_folder, state_folder, text_within, write_json
+from ...files.local import child_path, data_folder, state_folder, text_within, write_json
 from ...records import Reported
 from ..settings import TITLES, ClusterSettings, NodeSettings
 
@@ -65,12 +65,12 @@ READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
 
 def node_folder(name: str) -> Path:
     """Return the folder of a node's data, configuration and logs. Raises SettingsError for a bad name."""
-    return below(data_folder() / "node", NodeSettings(name=name).name)
+    return child_path(data_folder() / "node", NodeSettings(name=name).name)
 
 
 def state_file(name: str) -> Path:
     """Return the path of a node's state file. Raises SettingsError for an invalid name."""
-    return below(state_folder() / "node", f"{NodeSettings(name=name).name}.json")
+    return child_path(state_folder() / "node", f"{NodeSettings(name=name).name}.json")
 
 
 def write_state(state: NodeState) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
 from ...evaluation.label_free import Probe, make_probes, ndcg
-from ...files.local import below, cache_folder, read_manifest, write_manifest
+from ...files.local import cache_folder, child_path, read_manifest, write_manifest
 from ...files.remembered import known_checkpoint
 from ...files.staging import claimed_folder, staged_folder
 from ...records import Document, Progress, silent
@@ -398,7 +398,7 @@ def packaged_encoder(entry: KnownEncoder, progress: Progress) -> Path:
 
 def cached_encoder_folder(fingerprint: str) -> Path:
     """Return the path in the cache of the encoder folder with a fingerprint."""
-    return below(cache_folder() / "models", f"encoder-{fingerprint[:16]}")
+    return child_path(cache_folder() / "models", f"encoder-{fingerprint[:16]}")
 
 
 def export_if_missing(

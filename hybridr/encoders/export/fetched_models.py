@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import DownloadError, ModelError, first_line
 from ...files.fetching import run_in_thread
-from ...files.local import MAX_SETTINGS_BYTES, below, cache_folder, sha256_of, state_folder, text_within
+from ...files.local import MAX_SETTINGS_BYTES, cache_folder, child_path, sha256_of, state_folder, text_within
 from ...files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
 from ...records import Progress, silent
 
@@ -169,7 +169,7 @@ def snapshot(
 
 def fetched_revision(repository: str) -> str | None:
     """Return the revision of a repository that was fetched first; None if none was."""
-    file = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
+    file = child_path(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
     return text_within(file, MAX_SETTINGS_BYTES).strip() if file.is_file() else None
 
 

@@ -31,7 +31,7 @@ from ...errors import DataError, FingerprintMismatch, extra, quantity
 from ...files.local import (
     MANIFEST_FILE,
     acquire_lock,
-    below,
+    child_path,
     read_manifest,
     replacing,
     require_own_files,
@@ -186,7 +186,7 @@ class StageFolder:
 
     def file(self, part: str) -> Path:
         """Return the path of a part."""
-        return below(self.folder, part)
+        return child_path(self.folder, part)
 
     def parts(self) -> list[str]:
         """Return the names of the part files, sorted. Raises DataError for a link that leads out of the

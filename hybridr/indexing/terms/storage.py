@@ -30,9 +30,9 @@ from ...cluster.writing import bulk_action
 from ...encoders.contract import Vectors
 from ...errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
 from ...files.local import (
-    below,
+    child_path,
     data_folder,
-    delete_below,
+    delete_child,
     read_manifest,
     read_within,
     sha256_of,
@@ -225,7 +225,7 @@ def folder_of_table(fingerprint: str) -> Path:
     """Return the folder of a table's copy on this machine. Raises DataError for an invalid fingerprint."""
     if not FINGERPRINT.fullmatch(fingerprint):
         raise DataError(f"{fingerprint[:100]!a} is no fingerprint of a term table")
-    return below(data_folder() / "term-tables", fingerprint[:16])
+    return child_path(data_folder() / "term-tables", fingerprint[:16])
 
 
 def local_table(fingerprint: str) -> TermTable | None:
@@ -357,7 +357,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     for fingerprint in unnamed:
         _open.pop(fingerprint, None)
         folder = folder_of_table(fingerprint)
-        delete_below(folder.parent, folder.name)
+        delete_child(folder.parent, folder.name)
     for home, part_ids in parts.items():
         unused = [part for part in part_ids if (home, part.partition("-")[0]) not in named]
         if not unused:

@@ -405,7 +405,7 @@ def judgements_from_votes(
         judged=len(with_grades),
         covered=sum(votes.people[query] for query in with_grades) / votes.voters,
         relevant=sum(grade for documents in with_grades.values() for grade, _ in documents.values()),
-        seen=tuple(round(float(count), 3) for count in model.seen[:SHOWN_RANKS]),
+        seen=tuple(round(float(count), 3) for count in model.examined[:SHOWN_RANKS]),
         clicked=(round(float(model.clicked[0]), 3), round(float(model.clicked[1]), 3)),
         left_out={reason: count for reason, count in sorted(left_out.items()) if count},
     )

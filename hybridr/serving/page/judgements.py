@@ -35,7 +35,7 @@ from ...encoders.contract import Encoder
 from ...errors import DataError, HybridrError, SettingsError, Unreachable
 from ...files.fetching import BoundedRetry, ask_web
 from ...files.formats import fits_column, qrels_table, read_jsonl, read_qrels, read_query_log
-from ...files.local import below, data_folder, replacing
+from ...files.local import child_path, data_folder, replacing
 from ...records import Progress, Qrels, Query, silent
 from ...relevance.settings import MIN_JUDGED
 from ...search.checks import encoder_for
@@ -64,7 +64,7 @@ class Judgements:
         """
         name = info.record.source or info.name
         uuid = info.record.source_uuid or info.uuid
-        return cls(below(data_folder() / "judgements", f"{name}-{uuid}"))
+        return cls(child_path(data_folder() / "judgements", f"{name}-{uuid}"))
 
     def queries(self) -> list[Query]:
         """Return all queries in the order in which they were added."""
@@ -159,7 +159,7 @@ class Judgements:
 
     def _file_of(self, judge: str) -> Path:
         """Return the file of a judge's judgements."""
-        return below(self.folder / "judges", f"{judge}.tsv")
+        return child_path(self.folder / "judges", f"{judge}.tsv")
 
     def _write(self, file: Path, text: str) -> None:
         """Write a file atomically, readable by its owner only."""

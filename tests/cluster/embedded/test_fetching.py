@@ -96,7 +96,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path, repository
 def test_a_wrong_checksum_is_refused_and_nothing_stays(tmp_path: Path, repository: type[Repository]) -> None:
     artifact = published(tmp_path, "one", b"altered", promised=b"genuine")
     with pytest.raises(
-        DownloadError, match=f"sha256 is [0-9a-f]{{64}}, needed is {artifact.sha256}"
+        DownloadError, match=f"sha256 is [0-9a-f]{{64}} instead of {artifact.sha256}"
     ) as caught:
         fetching.fetch_artifacts([artifact])
     assert caught.value.hint
