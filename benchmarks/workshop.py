@@ -57,7 +57,7 @@ class Workshop:
 
     def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
         """Train a REM (or with `full` all weights) on the source's labels."""
-        from hybridr.training.judged import mine, read_judged_beir
+        from hybridr.training.judged import mine_negatives, read_judged_beir
         from hybridr.training.rem import train_rem
 
         judged = read_judged_beir(self.collections / self.source)
@@ -69,7 +69,7 @@ class Workshop:
         asked = judged.sample(settings.max_queries, settings.seed)
         # Once for all trainings, in whose time it is not.
         folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"
-        mined = mine(asked, folder, settings.mined, progress=reporter(name))
+        mined = mine_negatives(asked, folder, settings.mined, progress=reporter(name))
         settings = settings.model_copy(update={"negatives": mined})
         if settings.loss == "distil":
             with locked(self.work / "teacher.lock"):  # two processes would score the same pairs

@@ -52,11 +52,11 @@ class ClickModel(NamedTuple):
     """The fitted probabilities."""
 
     examined: Reals
-    """Of looking at a rank, `(RANKS,)`; 1 for the first."""
+    """Probability of looking at a rank, `(RANKS,)`; 1 for the first."""
     clicked: Reals
-    """Of clicking a seen document that is not relevant, and one that is, `(2,)`."""
+    """Probability of clicking a seen document that is not relevant, and one that is, `(2,)`."""
     relevant: Reals
-    """Of a document being relevant, by its best rank, `(RANKS,)`."""
+    """Probability that a document is relevant, by its best rank, `(RANKS,)`."""
 
     def odds(self, views: Views) -> Reals:
         """Return the log-likelihood ratio of each pair's clicks if relevant against if not,

@@ -63,7 +63,8 @@ MIN_HELD_OUT = 20  # documents, for the gate
 class AdaptResult(Trained):
     """The exported encoder folder, whether it holds the adapted encoder, and the comparison that decided.
 
-    The `unseen_loss` pair is the loss on held-out documents before and after training, at full strength.
+    The `unseen_loss` pair is the loss on held-out documents before and after training, with all of the learnt
+    change.
     """
 
     promoted: bool
@@ -90,7 +91,7 @@ class Start:
     """Documents read."""
     language: str
     identity: Mapping[str, Any]
-    """Inputs that determine the result, as JSON, besides the gate's settings."""
+    """Inputs that determine the result besides the gate's settings, as JSON-compatible values."""
     fit: Callable[[], Fitted]
     records: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of the encoder's manifest."""
@@ -124,21 +125,23 @@ def adapt(
 ) -> AdaptResult:
     """Export an encoder fitted to documents without labels, or the old one if the gate rejects the new.
 
-    `documents` are an iterable of Document, or (cluster, index). A retriever is joined with a second one; a
-    DAM is fitted by masked-LM training and joined with the REM that `settings.rem` names, unless
-    `settings.objective` names another way. With 30 or more judged queries (`judgements`) the adapted encoder
-    must be shown to rank them better. The result is written to `settings.out`. A finished run with the same
-    documents and settings is reused, an interrupted one resumes. Raises DataError (too few documents, another
-    language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk). Under `accelerate
-    launch` all processes call this together.
+    A retriever is joined with a second one. A DAM is fitted by masked-LM training and joined with the REM
+    that `settings.rem` names. `settings.objective` may name another way.
+
+    documents: an iterable of Document, or (cluster, index)
+    settings: `out` is the folder of the result
+    judgements: with 30 or more judged queries, the adapted encoder must be shown to rank them better
+
+    A finished run with the same documents and settings is reused, an interrupted one resumes. Under
+    `accelerate launch` all processes call this together. Raises DataError (too few documents, another
+    language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk).
     """
     with claimed_folder(settings.out):
         require_replaceable(settings.out)
         log = read_query_log(settings.queries)
         proof = read_evidence(documents, judgements, settings.fields, settings.seed) if judgements else None
-        start = (start_from_adapter if settings.rem is None else start_from_dam)(
-            documents, settings, progress
-        )
+        prepare = start_from_adapter if settings.rem is None else start_from_dam
+        start = prepare(documents, settings, progress)
         values = settings_record(settings, without=NOT_RECORDED) | settings.objective_settings
         parts = {} if proof is None else {"judged": proof}
         key = fingerprint({**start.identity, "settings": values, "queries": list(log), **parts})
@@ -183,10 +186,10 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
             f"{settings.base} is a published encoder without the files of a retriever",
             hint=f"hybridr export --dam {quote(settings.base)} --out FOLDER, then --base FOLDER",
         )
-    bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
-    if bare or (published is not None and not folder.exists()):
+    is_backbone = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
+    if is_backbone or (published is not None and not folder.exists()):
         raise SettingsError(
-            f"{settings.base} is no retriever: alone, a masked-LM backbone (DAM) ranks nothing",
+            f"{settings.base} is not a retriever: a masked-LM backbone (DAM) alone cannot rank",
             hint="name the relevance module to join it with: --rem FOLDER or a published name "
             "(`hybridr models`)",
         )
@@ -203,23 +206,29 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
                 f"{name} is not trained: it takes no {setting}", hint="a DAM as --base and a --rem are"
             )
     member = load_member(ADAPTERS, name)
-    own = member.Settings(**settings.own(member.Settings))
+    adapter_settings = member.Settings(**settings.objective_values(member.Settings))
     base_folder = model_folder(settings.base, progress=progress)
     require_intact(base_folder)
     usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
     base = open_without_torch(base_folder, usage=usage)
-    sample = draw_sample(documents, own.max_documents, seed=own.seed, fields=own.fields, progress=progress)
+    sample = draw_sample(
+        documents,
+        adapter_settings.max_documents,
+        seed=adapter_settings.seed,
+        fields=adapter_settings.fields,
+        progress=progress,
+    )
     language = main_language(sample.documents)
     if is_default(settings.base) and not settings.any_language:
         require_language(language, "en", "the packaged model")
-    adapter = member(base, own, progress)
-    held_out, others = sample.split(own.held_out)
+    adapter = member(base, adapter_settings, progress)
+    held_out, others = sample.split(adapter_settings.held_out)
     identity = {
         "version": ADAPTERS_VERSION,
         "objective": name,
         "documents": sample.fingerprint,
         "base": adapter.fingerprint,
-        name: own.record(),
+        name: adapter_settings.record(),
     }
 
     def fit() -> Fitted:
@@ -240,8 +249,8 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     with extra("train", "training an encoder"):
         from .dam import STAGE, fit_dam
         from .loop import Processes
-        from .ranker import origins_of
-        from .rankers import between, joined_encoder
+        from .ranker import read_origins
+        from .rankers import interpolated_encoder, joined_encoder
 
     name, choices = settings.objective or USUAL_OBJECTIVE, member_names(OBJECTIVES, on="documents")
     if name not in choices:
@@ -251,7 +260,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     member = load_member(OBJECTIVES, name)
     old = joined_encoder(settings.base, settings, progress)  # before the training: they may not match
     gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
-    values = settings.own(member.Settings) | {
+    values = settings.objective_values(member.Settings) | {
         "objective": name,
         "pooling": old.usage.pooling,  # training uses the pooling that ranks
         "out": settings.out / DAM_FOLDER,  # stored with the encoder
@@ -281,11 +290,11 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
             "unseen_loss": [dam.unseen_loss_start, dam.unseen_loss_end],
             "losses": thin_losses(dam.losses),
         }
-        candidate = between(old, new_encoder, strength)
+        candidate = interpolated_encoder(old, new_encoder, strength)
         return Fitted(candidate, strength, training, candidate, old, {DAM_FOLDER: dam.folder})
 
     identity = {"objective": name, "dam": entry["key"], "old": old.fingerprint}
-    records = {"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))}
+    records = {"assembly": read_origins(Path(settings.base), Path(str(settings.rem)))}
     parts = gate_documents[:held_out], gate_documents[held_out:]
     processes = Processes(settings.device)
     return Start(member, old, *parts, entry["read"], language, identity, fit, records, processes)

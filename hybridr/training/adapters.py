@@ -93,12 +93,14 @@ def read_design(config: Mapping[str, Any]) -> Design:
     """
     parts = config.get("configs", ()) if config.get("architecture") == "union" else (config,)
     if not isinstance(parts, list | tuple) or not all(isinstance(part, Mapping) for part in parts):
-        raise refusal("configs", parts, "a list of objects")
+        raise unsupported_error("configs", parts, "a list of objects")
     loras = [part for part in parts if part.get("architecture") == "lora"]
     parallels = [part for part in parts if part.get("architecture") is None]
     unsupported = [part["architecture"] for part in parts if part.get("architecture") not in (None, "lora")]
     if unsupported:
-        raise refusal("architecture", unsupported[0], "lora, a parallel adapter, or a union of both")
+        raise unsupported_error(
+            "architecture", unsupported[0], "lora, a parallel adapter, or a union of both"
+        )
     if len(loras) > 1 or len(parallels) > 1 or not parts:
         counts = f"{len(loras)} LoRA and {len(parallels)} parallel adapters"
         raise ModelError(f"the REM has {counts}; at most one of each is supported, and one in all")
@@ -110,27 +112,27 @@ def read_design(config: Mapping[str, Any]) -> Design:
 
 def read_lora(part: Mapping[str, Any]) -> Lora:
     """Return the LoRA that a part of the configuration describes. Raises ModelError."""
-    refuse_others(part, LORA_NEEDS)
+    require_supported(part, LORA_NEEDS)
     matrices = part.get("attn_matrices")
     projections = tuple(str(matrix) for matrix in matrices) if isinstance(matrices, list | tuple) else ()
     if not projections or set(projections) - {"q", "k", "v"}:
-        raise refusal("attn_matrices", part.get("attn_matrices"), "some of q, k and v")
-    rank, alpha = number(part, "r"), number(part, "alpha")
+        raise unsupported_error("attn_matrices", part.get("attn_matrices"), "some of q, k and v")
+    rank, alpha = read_number(part, "r"), read_number(part, "alpha")
     if not 1 <= rank <= MAX_RANK or rank != int(rank):
-        raise refusal("r", part["r"], f"a whole number from 1 to {MAX_RANK}")
-    dropout = number(part, "dropout") if part.get("dropout") else 0.0
+        raise unsupported_error("r", part["r"], f"a whole number from 1 to {MAX_RANK}")
+    dropout = read_number(part, "dropout") if part.get("dropout") else 0.0
     if not 0 <= dropout <= 1:
-        raise refusal("dropout", dropout, "a number from 0 to 1")
+        raise unsupported_error("dropout", dropout, "a number from 0 to 1")
     return Lora(int(rank), alpha, projections, dropout)
 
 
 def read_parallel(part: Mapping[str, Any]) -> Parallel:
     """Return the parallel adapter that a part of the configuration describes. Raises ModelError."""
-    refuse_others({"is_parallel": False} | dict(part), PARALLEL_NEEDS)
+    require_supported({"is_parallel": False} | dict(part), PARALLEL_NEEDS)
     activation = str(part.get("non_linearity"))
     if activation not in ACTIVATIONS:
-        raise refusal("non_linearity", activation, ", ".join(ACTIVATIONS))
-    scaling = None if part.get("scaling") == "learned" else number(part, "scaling")
+        raise unsupported_error("non_linearity", activation, ", ".join(ACTIVATIONS))
+    scaling = None if part.get("scaling") == "learned" else read_number(part, "scaling")
     reduction = part.get("reduction_factor")
     factors: dict[str, Any] = dict(reduction) if isinstance(reduction, Mapping) else {"default": reduction}
     numbers = {
@@ -140,25 +142,25 @@ def read_parallel(part: Mapping[str, Any]) -> Parallel:
     }
     if len(numbers) < len(factors) or "default" not in numbers:
         needed = f"a number from {MIN_REDUCTION} to {MAX_RANK}, or such numbers by layer with 'default',"
-        raise refusal("reduction_factor", reduction, needed)
+        raise unsupported_error("reduction_factor", reduction, needed)
     by_layer = isinstance(reduction, Mapping)
     return Parallel(numbers if by_layer else numbers["default"], scaling, activation)
 
 
-def refuse_others(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
+def require_supported(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
     """Raise ModelError for the first option of `part` whose value differs from the only supported one in
     `needs`.
     """
     for option, expected in needs.items():
         value = part.get(option, expected)
         if (value or None) != (expected or None):
-            raise refusal(option, value, repr(expected))
+            raise unsupported_error(option, value, repr(expected))
 
 
-def number(part: Mapping[str, Any], option: str) -> float:
+def read_number(part: Mapping[str, Any], option: str) -> float:
     """Return an option that is a number. Raises ModelError."""
     if not is_number(part.get(option)):
-        raise refusal(option, part.get(option), "a number")
+        raise unsupported_error(option, part.get(option), "a number")
     return float(part[option])
 
 
@@ -167,10 +169,10 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def refusal(option: str, value: Any, needed: str) -> ModelError:
+def unsupported_error(option: str, value: Any, needed: str) -> ModelError:
     """Return a ModelError for an option of the REM that is not supported."""
     return ModelError(
-        f"the REM has {option} {repr(value)[:80]}, which is not supported: {needed} is needed",
+        f"the REM has {option} {repr(value)[:80]}, which is not supported; {needed} is needed",
         hint="train it again with the supported options, or take one of `hybridr models`",
     )
 
@@ -306,23 +308,22 @@ def fill_weights(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) 
     """Copy `tensors` into `weights` of the same names and shapes. Raises ModelError before any change."""
     for complaint, names in (
         ("lacks", weights.keys() - tensors.keys()),
-        (
-            "has, beyond what the backbone and the configuration have room for,",
-            tensors.keys() - weights.keys(),
-        ),
+        ("has, without a place in the backbone,", tensors.keys() - weights.keys()),
     ):
         if names:
-            raise ModelError(f"{file} {complaint} {len(names)} weights, such as {min(names)}", hint=OTHER_ONE)
+            raise ModelError(
+                f"{file} {complaint} {len(names)} weights, such as {min(names)}", hint=ANOTHER_BACKBONE
+            )
     for name, weight in weights.items():
         if weight.shape != tensors[name].shape:
-            sizes = f"{tuple(tensors[name].shape)}, {tuple(weight.shape)} is needed"
-            raise ModelError(f"{file}: {name} has the size {sizes}", hint=OTHER_ONE)
+            sizes = f"{tuple(tensors[name].shape)} instead of {tuple(weight.shape)}"
+            raise ModelError(f"{file}: {name} has the shape {sizes}", hint=ANOTHER_BACKBONE)
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(tensors[name])
 
 
-OTHER_ONE = f"it was made for another backbone or configuration, or {FETCH_AGAIN}"
+ANOTHER_BACKBONE = f"it was made for another backbone or configuration, or {FETCH_AGAIN}"
 
 
 def plain_copy(backbone: nn.Module) -> Any:

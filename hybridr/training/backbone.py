@@ -27,8 +27,8 @@ from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra, first_line
 from ..files.local import fingerprint, parsed_json, read_members, read_within, require_regular, write_json
 from .torch_models import (
-    is_place,
-    quiet,
+    names_file,
+    quiet_transformers,
     read_configuration,
     read_tokenizer,
     require_matching_size,
@@ -62,7 +62,7 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
         broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
     except pickle.UnpicklingError as error:
         raise ModelError(
-            f"{name} is not a plain set of tensors; it was not opened, since it may run code when it is",
+            f"{name} is not a plain set of tensors; it was not opened, since that may run code",
             hint="take the checkpoint from a source you trust, saved as tensors only",
         ) from error
     except ModelError:
@@ -81,7 +81,7 @@ def read_record(source: Path | bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise ModelError(f"{name} is not valid JSON: {error}", hint=FETCH_AGAIN) from error
     if not isinstance(record, dict):
-        raise ModelError(f"{name} holds no JSON object", hint=FETCH_AGAIN)
+        raise ModelError(f"{name} is not a JSON object", hint=FETCH_AGAIN)
     return record
 
 
@@ -167,7 +167,7 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
     zips = sorted(path.glob("*.zip"))
     if not files and len(zips) == 1:
         return zipped_files(zips[0])
-    require_one(path, [str(file.parent) for file in files if file.name == CONFIG])
+    require_single_rem(path, [str(file.parent) for file in files if file.name == CONFIG])
     return {file.name: file for file in files}
 
 
@@ -178,7 +178,7 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
     try:
         with zipfile.ZipFile(require_regular(path)) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
-            require_one(path, [name for name in members if name.endswith(CONFIG)])
+            require_single_rem(path, [name for name in members if name.endswith(CONFIG)])
             files = read_members(archive, members, path.stat().st_size)
             return {name.rsplit("/", 1)[-1]: content for name, content in files.items()}
     except ModelError:
@@ -187,7 +187,7 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
         raise ModelError(f"{path} cannot be read as a zip: {error}", hint=FETCH_AGAIN) from error
 
 
-def require_one(path: Path, places: list[str]) -> None:
+def require_single_rem(path: Path, places: list[str]) -> None:
     """Raise ModelError if more than one REM is in the same folder or zip."""
     if len(places) > 1:
         raise ModelError(f"{path} holds {len(places)} REMs: {', '.join(places)}", hint="give one of them")
@@ -254,11 +254,8 @@ def read_dam(folder: Path) -> Dam:
                 f"the DAM {folder} {complaint} weights, such as {min(keys)}",
                 hint="its config.json belongs to another model, or the weights are damaged: fetch it again",
             )
-    with (
-        explain_errors(folder),
-        quiet(),
-    ):  # the tensors replace the usual random initialisation
-        model = kind.from_pretrained(
+    with explain_errors(folder), quiet_transformers():
+        model = kind.from_pretrained(  # the tensors replace the usual random initialisation
             None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
         )
     special_tokens = read_special_tokens(folder, config.model_type)
@@ -297,14 +294,14 @@ def read_weights(folder: Path, kind: str) -> Tensors:
             f"the DAM {folder} has no weights: {' or '.join(WEIGHT_FILES)} is needed", hint=FETCH_AGAIN
         )
     tensors = read_tensors(folder / present[0], f"{folder}: {present[0]}")
-    bare = not any(key.startswith(f"{kind}.") for key in tensors)
+    is_backbone = not any(key.startswith(f"{kind}.") for key in tensors)
     renamed = {}
     for key, value in tensors.items():
         if value.is_floating_point():
             name = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
                 "LayerNorm.beta", "LayerNorm.bias"
             )
-            renamed[f"{kind}.{name}" if bare and not key.startswith("heads.") else name] = value
+            renamed[f"{kind}.{name}" if is_backbone and not key.startswith("heads.") else name] = value
     return renamed
 
 
@@ -353,7 +350,7 @@ def write_dam_files(
         (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
         copied_files.append(TOKENIZER_FILE)
     stored = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
-    options = {name: value for name, value in stored.items() if not is_place(name)}
+    options = {name: value for name, value in stored.items() if not names_file(name)}
     defaults = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
     write_json(folder / TOKENIZER_CONFIG_FILE, defaults | options | {"model_max_length": dam.max_positions})
     return [WEIGHTS_FILE, CONFIG_FILE, *copied_files, TOKENIZER_CONFIG_FILE]

@@ -133,7 +133,7 @@ def read_distilled(
     usable = [place for place in range(len(good)) if good[place] and len(bad[place]) >= minimum]
     if not usable:
         raise DataError(
-            f"{teacher} scores no query's relevant document and {minimum} others of it",
+            f"{teacher} scores for no query a relevant document and at least {minimum} others",
             hint="the teacher must score the queries and documents of these qrels",
         )
     queries = tokens.rows(list(judgements.queries.values()), limits.query)
@@ -222,7 +222,7 @@ class Batches:
         self.per_epoch = len(examples.queries) // size
         if not self.per_epoch:
             raise DataError(
-                f"found {quantity(len(examples.queries), 'query')} to train on, a batch takes {size}",
+                f"found {quantity(len(examples.queries), 'query')} to train on; a batch takes {size}",
                 hint="[rem] batch_size lowers that (all processes together take N each)",
             )
         widest = max(len(row) for row in examples.positives)

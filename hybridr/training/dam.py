@@ -27,7 +27,7 @@ from .loop import Processes, choose_precision, require_disk, require_memory, tra
 from .objectives import FitsDam
 from .rankers import local_path
 from .settings import OBJECTIVES, DamSettings
-from .token_cache import AROUND, Frame, TokenCache, build_cache, open_cache
+from .token_cache import SPECIAL_TOKENS, Frame, TokenCache, build_cache, open_cache
 
 with extra("train", "training a DAM"):
     import torch
@@ -35,8 +35,8 @@ with extra("train", "training a DAM"):
 KEY_VERSION = 1  # version of the procedure; raise it when results change, so that finished runs are repeated
 STAGE = "dam"
 TOKENS_FOLDER = "tokens"
-MIN_DOCUMENTS = 2  # documents
-MAX_UNKNOWN_SHARE = 0.5  # share of tokens
+MIN_DOCUMENTS = 2
+MAX_UNKNOWN_SHARE = 0.5  # of the tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
 NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are compared
 PIECE, BLANK = "##", "Ġ"  # prefix of a token inside a word (BERT), and at its beginning (RoBERTa)
@@ -107,13 +107,14 @@ def fit_dam(
     """Train a DAM on documents by `settings.objective`, from the source DAM `settings.base`; write it to
     `settings.out`.
 
-    `documents` are an iterable of Document, a CorpusFile, or (cluster, index). Each is one example; repeated
-    and empty texts are left out (Zhan et al. 2022, methods.md A.8). A finished run with the same texts
-    and settings is reused. An interrupted one resumes exactly with its stored tokens. The source is not read
-    again, so a plain iterable must be the same one. Documents are read through the function `through`, which
-    yields them unchanged and may record them. Under `accelerate launch` all processes call
-    this together; the main one prepares and writes. Raises ModelError (base, vocabulary, memory, loss),
-    DataError (no usable text), DownloadError (base, disk) and SettingsError.
+    documents: an iterable of Document, a CorpusFile, or (cluster, index); each is one example, repeated and
+    empty texts are left out (Zhan et al. 2022, methods.md A.8)
+    through: a function that the documents are read through; it yields them unchanged and may record them
+
+    A finished run with the same texts and settings is reused. An interrupted one resumes exactly with its
+    stored tokens: the source is not read again, so a plain iterable must be the same one. Under `accelerate
+    launch` all processes call this together; the main one prepares and writes. Raises ModelError (base,
+    vocabulary, memory, loss), DataError (no usable text), DownloadError (base, disk) and SettingsError.
     """
     with claimed_folder(settings.out):
         runs.require_own_folder(settings.out, STAGE, "DAM")
@@ -141,7 +142,7 @@ def read_frame(dam: Dam) -> Frame:
     tokenizer = Tokenizer.from_str(dam.tokenizer)
     special_ids = tokenizer.encode("").ids
     mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
-    if len(special_ids) != AROUND or mask is None:
+    if len(special_ids) != SPECIAL_TOKENS or mask is None:
         problem = (
             f"adds {len(special_ids)} special tokens to a text" if mask is not None else "has no mask token"
         )
@@ -237,7 +238,7 @@ def train_and_write(plan: DamRun, cache: TokenCache, key: str, progress: Progres
     }
     if processes.is_main:
         with staged_folder(settings.out) as folder:  # replaces the unfinished run
-            outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
+            outputs = write_dam_files(plan.dam, folder) + objective.write_extra_weights(folder)
             shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
             outputs.append(runs.LOSSES_FILE)
             for name in outputs:

@@ -167,22 +167,23 @@ def read_sparse(source: Path) -> tuple[PooledSplade, Vectors | None, int]:
     Return the ranker of documents, the table `(vocabulary,)` of query weights if any, and the input limit.
     """
     require_no_links(source)
-    routes = routes_of(source)
+    routes = read_routes(source)
     documents, queries = routes["document"], routes["query"]
     if [kind in TRANSFORMERS for kind, _ in documents] != [True, False] or documents[1][0] != POOLING:
-        raise ModelError(f"{source} makes documents by {documents}; a masked-LM and {POOLING} are needed")
+        raise ModelError(f"{source} encodes documents by {documents}; a masked-LM and {POOLING} are needed")
     if queries != documents and [kind for kind, _ in queries] != [TABLE]:
-        raise ModelError(f"{source} makes queries by {queries}; a {TABLE}, or what documents have, is needed")
+        problem = f"{queries}; a {TABLE}, or the modules of the documents, are needed"
+        raise ModelError(f"{source} encodes queries by {problem}")
     prompts = read_object(source, "config_sentence_transformers.json").get("prompts") or {}
     if any(prompts.values()):
-        raise ModelError(f"{source} puts prompts before texts, which is not read of sparse encoders")
+        raise ModelError(f"{source} puts prompts before texts, which is not supported for sparse encoders")
     backbone, pooling = (inner_folder(source, path) for _, path in documents)
-    ranker = assembled_splade(backbone, read_object(pooling, "config.json", needed=True))
-    table = None if queries == documents else query_table(inner_folder(source, queries[0][1]), ranker)
+    ranker = read_splade(backbone, read_object(pooling, "config.json", needed=True))
+    table = None if queries == documents else read_query_table(inner_folder(source, queries[0][1]), ranker)
     return ranker, table, min(ranker.max_tokens, configured_limit(backbone))
 
 
-def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
+def read_routes(folder: Path) -> dict[str, list[tuple[str, str]]]:
     """Return for "query" and "document" the (kind, path) of the modules that texts go through."""
     modules = named_modules(folder)
     if [kind for kind, _ in modules] != [ROUTER]:
@@ -202,18 +203,18 @@ def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
+def read_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
     """Read the masked-LM model of a folder as SPLADE with the configured pooling. Raises ModelError."""
     strategy, activation = pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
-        raise ModelError(f"{backbone} pools by '{strategy}' of '{activation}', which is not known")
+        raise ModelError(f"{backbone} pools by '{strategy}' of '{activation}', which is not supported")
     ranker = PooledSplade(read_dam(backbone))
     ranker.require_complete()
     ranker.summed, ranker.logarithms = strategy == "sum", 1 + (activation == "log1p_relu")
     return ranker
 
 
-def query_table(folder: Path, ranker: Ranker) -> Vectors:
+def read_query_table(folder: Path, ranker: Ranker) -> Vectors:
     """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
     with explain_errors(folder):
         token_weights = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
@@ -312,12 +313,13 @@ def read_classifier(folder: Path) -> PairClassifier:
     require_no_links(folder)
     if (labels := len(read_configuration(folder).id2label)) != 1:
         raise ModelError(
-            f"{folder} sorts texts into {labels} classes, a re-ranker gives one score",
-            hint="a cross-encoder with one label is needed, as those that are trained on MS MARCO",
+            f"{folder} classifies texts into {labels} classes; a re-ranker gives one score",
+            hint="give a cross-encoder with one label, such as those trained on MS MARCO",
         )
     model, definition, missing = read_model(folder, CLASSIFIER)
     if missing:
-        raise ModelError(f"{folder} is no re-ranker: it lacks {len(missing)} weights, such as {min(missing)}")
+        problem = f"it lacks {len(missing)} weights, such as {min(missing)}"
+        raise ModelError(f"{folder} is not a re-ranker: {problem}")
     return PairClassifier(model, definition, folder)
 
 
@@ -338,9 +340,9 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
             correlation = float(np.corrcoef(expected, PairScorer(opened.folder).score(pairs))[0, 1])
             if not correlation >= INT8_CORRELATION:
                 raise ModelError(
-                    f"int8 scores have a correlation of {correlation:.3f} to fp32, {INT8_CORRELATION} is "
+                    f"int8 scores have a correlation of {correlation:.3f} to fp32; {INT8_CORRELATION} is "
                     "needed",
-                    hint="this model does not bear int8: export with --precision fp32",
+                    hint="int8 is too coarse for this model: export with --precision fp32",
                 )
             record["int8_correlation"] = correlation
         return record
@@ -383,10 +385,9 @@ class TokenProjection(BackboneModel):
 
 
 def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str, Any]]:
-    """Read a folder of PyLate or of a MultiVectorEncoder; return model, tokenizer, and the manifest's entry
-    about its use.
+    """Read a folder of PyLate or of a MultiVectorEncoder. Raises ModelError.
 
-    Raises ModelError.
+    Return the model, its tokenizer (with prefix markers as one token each), and the manifest's usage entry.
     """
     require_no_links(folder)
     modules, model_settings = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
@@ -419,8 +420,7 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
 def usage_entry(
     usage: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, limit: int
 ) -> dict[str, Any]:
-    """Return the manifest's entry about the use: query length, query expansion, and the ids of documents left
-    out.
+    """Return the manifest's usage entry: query length, query expansion, and the skipped ids of documents.
 
     `usage` holds the options of both configuration files; no query is longer than `limit`. Raises ModelError.
     """
@@ -433,14 +433,14 @@ def usage_entry(
     if setting is not None:
         token = tokenizer.token_to_id(str(setting.get("token") or MASK_TOKEN))
         if setting.get("strategy", "fixed") != "fixed" or token is None:
-            raise ModelError(f"queries that are filled up by {setting} are not read")
+            raise ModelError(f"queries that are expanded by {setting} are not supported")
         expansion = {"token": token, "length": setting["length"], "attended": bool(setting.get("attend"))}
     words = usage.get("skiplist_words")
     words = list(string.punctuation) if words is None and by_pylate else words or []
     for mask in masks:
         words = mask.get("skiplist_words") or []
         if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
-            raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
+            raise ModelError("queries that skip tokens, or documents that keep only some, are not supported")
     query_tokens = expansion["length"] if expansion else usage.get("query_length") or limit
     skipped = {tokenizer.token_to_id(word) for word in words} - {None, tokenizer.token_to_id("[UNK]")}
     return {
@@ -455,7 +455,7 @@ def read_layer(folder: Path) -> torch.nn.Linear:
     record = read_object(folder, "config.json", needed=True)
     activation = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
     if activation != "Identity" or record.get("use_residual"):
-        raise ModelError(f"{folder} does more than a linear layer ({activation}), which is not read")
+        raise ModelError(f"{folder} does more than a linear layer ({activation}), which is not supported")
     with explain_errors(folder):
         weights = stored_tensors(folder / WEIGHTS_FILE)
         matrix, bias = weights["linear.weight"].float(), weights.get("linear.bias")

@@ -141,14 +141,14 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
                 raise DataError(f"{queries}:{line}: query '{query_id}' has no text")
             texts[query_id] = text.strip()
     if missing := grades.keys() - texts.keys():
-        raise DataError(f"{queries}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
+        raise DataError(f"{queries} lacks {quantity(len(missing), 'judged query')}, such as '{min(missing)}'")
 
     def documents() -> Iterator[Document]:
         """Yield the documents of the corpus. Raises DataError for a repeated id."""
         doc_ids: set[str] = set()
         for line, doc_id, text in read_table(corpus):
             if doc_id in doc_ids:
-                raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
+                raise DataError(f"{corpus}:{line}: document id '{doc_id}' is repeated")
             doc_ids.add(doc_id)
             yield Document(doc_id, text)
 
@@ -175,7 +175,7 @@ def make_judged(
     return Judged(name, queries, positives, frozenset(qrels), documents, key)
 
 
-def mine(
+def mine_negatives(
     judgements: Judged,
     out: Path,
     count: int,
@@ -201,7 +201,7 @@ def mine(
     part = child_path(out, f"{PART_FILE}.{key[:16]}")
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
-        mine_rest(part, judgements, count, rank, progress)
+        mine_missing(part, judgements, count, rank, progress)
         part.replace(file)
     write_manifest(
         out,
@@ -214,10 +214,10 @@ def mine(
     return file
 
 
-def mine_rest(
+def mine_missing(
     part: Path, judgements: Judged, count: int, rank: RanksQueries | None, progress: Progress
 ) -> None:
-    """Append the negatives of the queries that the file `part` lacks.
+    """Mine the negatives of the queries that the file `part` lacks, and append them.
 
     Documents whose ids have blanks are left out, since the file cannot hold them.
     """
@@ -226,7 +226,7 @@ def mine_rest(
     lines = content[: content.rfind(b"\n") + 1]  # without an incomplete last line
     part.write_bytes(lines)
     line_count = lines.count(b"\n")
-    rank = rank or rank_here(judgements, progress)
+    rank = rank or bm25_ranking(judgements, progress)
     progress("mine negatives", line_count, len(queries))
     with part.open("a", encoding="utf-8") as file:
         for start in range(line_count, len(queries), BATCH):
@@ -237,15 +237,15 @@ def mine_rest(
                 relevant = set(judgements.positives[query.query_id])
                 ranked = [doc for doc in run[query.query_id] if doc not in relevant and fits_word(doc)]
                 if not fits_word(query.query_id):
-                    raise DataError(f"the id {query.query_id!a} has a blank in it: the file cannot hold it")
+                    raise DataError(f"the id {query.query_id!a} contains a blank: the file cannot hold it")
                 file.write(f"{query.query_id}\t{' '.join(ranked[:count])}\n")
             file.flush()
             progress("mine negatives", start + len(batch), len(queries))
 
 
-def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:
-    """Return a function that ranks by BM25 over the corpus. Raises DataError if a relevant document is
-    missing.
+def bm25_ranking(judgements: Judged, progress: Progress) -> RanksQueries:
+    """Index the corpus and return a function that ranks it by BM25. Raises DataError if a relevant document
+    is missing.
     """
     progress("index for BM25", 0, 1)
     ids, texts = [], []
@@ -266,7 +266,7 @@ def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:
     return rank
 
 
-def rank_by(ranker: Any, judgements: Judged, limits: Any) -> RanksQueries:
+def dense_ranking(ranker: Any, judgements: Judged, limits: Any) -> RanksQueries:
     """Return a function that ranks the corpus by a dense ranker: exact inner products with all vectors."""
     documents = [(document.doc_id, document.contents) for document in judgements.documents()]
     vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)
@@ -296,7 +296,7 @@ def read_negatives(
     for number, line in read_lines(file):
         query_id, _, negatives = line.partition("\t")
         if query_id in query_ids or query_id not in judgements.judged_ids:
-            problem = "comes for the second time" if query_id in query_ids else "is not in the qrels"
+            problem = "is repeated" if query_id in query_ids else "is not in the qrels"
             raise DataError(f"{file}:{number}: query '{query_id}' {problem}", hint=MINE_AGAIN)
         query_ids.add(query_id)
         if query_id in judgements.queries:

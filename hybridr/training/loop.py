@@ -22,7 +22,7 @@ from ..errors import DownloadError, ModelError, extra
 from ..files.local import replacing, storing
 from ..files.staging import delete_leftovers
 from ..records import Progress, silent
-from .objectives import Memory, Objective, Recipe, TrainingPrecision
+from .objectives import CarriedState, Objective, Recipe, TrainingPrecision
 from .runs import LOSSES_FILE, Training, write_steps
 
 with extra("train", "training a model"):
@@ -33,9 +33,9 @@ with extra("train", "training a model"):
     from torch import distributed
 
 
-CHECKPOINT = 3  # times the weights: themselves and two moments
+CHECKPOINT_COPIES = 3  # times the weights: themselves and two moments
 CHECKPOINTS = 2  # a new one is written before the old one is deleted
-STILL_TO_COME = 3  # times the weights in memory that training adds: gradients and two moments
+TRAINING_COPIES = 3  # times the weights in memory that training adds: gradients and two moments
 CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and data of each document
 STATES_PER_LAYER = 20  # vectors of a state's width that the backward pass stores per token and layer
 MASKED_SHARE = 0.2  # of the tokens; their logits are stored three times
@@ -43,28 +43,32 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def train(
-    objective: Objective, state: Path, key: str, memory: Memory | None = None, progress: Progress = silent
+    objective: Objective,
+    checkpoint: Path,
+    key: str,
+    carried_state: CarriedState | None = None,
+    progress: Progress = silent,
 ) -> Training:
-    """Train the objective's weights in place, with checkpoints (`memory` included) in the file `state`.
+    """Train the objective's weights in place, with checkpoints in the file `checkpoint`.
 
-    A checkpoint with the same `key` is resumed exactly, another one is ignored. Losses and other measured
-    values are logged beside the checkpoint. Raises ModelError if the loss is not finite, DownloadError if the
-    disk is full.
+    A checkpoint with the same `key` is resumed exactly, another one is ignored; it includes the
+    `carried_state`. Losses and other measured values are logged beside the checkpoint. Raises ModelError if
+    the loss is not finite, DownloadError if the disk is full.
     """
     recipe, processes = objective.recipe, objective.processes
     optimizer = make_optimizer(objective.weights, recipe)
     if processes.is_main:
-        delete_leftovers(state)
-    run = read_checkpoint(state, key, objective.weights, optimizer, memory)
-    log = state.parent / LOSSES_FILE
+        delete_leftovers(checkpoint)
+    run = read_checkpoint(checkpoint, key, objective.weights, optimizer, carried_state)
+    log = checkpoint.parent / LOSSES_FILE
     if processes.is_main:
         write_steps(log, run)
-    objective.module.train(objective.dropout)
+    objective.module.train(objective.dropout)  # the mode only switches dropout
     started = time.monotonic() - run.seconds
     with torch.random.fork_rng():
         for step in range(len(run.losses) + 1, recipe.steps + 1):
             loss, norm = take_step(objective, optimizer, step)
-            run.add(loss, {"gradient_norm": norm} | dict(memory.observed() if memory else {}))
+            run.add(loss, {"gradient_norm": norm} | dict(carried_state.observed() if carried_state else {}))
             progress("train", step, recipe.steps, f"loss {loss:.3f}")
             if not processes.is_main:
                 continue
@@ -72,7 +76,7 @@ def train(
                 file.write(run.line(len(run.losses)))
             if step % recipe.checkpoint_every == 0 or step == recipe.steps:
                 run.seconds = time.monotonic() - started
-                write_checkpoint(state, key, objective.weights, optimizer, run, memory)
+                write_checkpoint(checkpoint, key, objective.weights, optimizer, run, carried_state)
     objective.module.eval()
     processes.wait()
     return run
@@ -119,7 +123,7 @@ def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int)
     if not objective.shared_loss:
         processes.add_up([total])
     if not np.isfinite(total.item()):
-        reason = "the first one: the base model or its head is broken" if step == 1 else "it diverged"
+        reason = "the base model or its head is broken" if step == 1 else "training diverged"
         raise ModelError(
             f"the loss is {total.item()} at step {step}; most likely {reason}",
             hint="lower learning_rate, set precision = 'fp32', or check that the base model works",
@@ -144,7 +148,7 @@ def weight_bytes(model: Any) -> int:
 def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
     """Raise DownloadError unless token cache, two checkpoints and the result fit on the disk of `folder`."""
     weights = weight_bytes(model)
-    needed = int(text_bytes * CACHE_BYTES_PER_BYTE) + (CHECKPOINTS * CHECKPOINT + 1) * weights
+    needed = int(text_bytes * CACHE_BYTES_PER_BYTE) + (CHECKPOINTS * CHECKPOINT_COPIES + 1) * weights
     existing = next(folder for folder in (folder.absolute(), *folder.absolute().parents) if folder.exists())
     with storing(folder):
         free = shutil.disk_usage(existing).free
@@ -163,7 +167,7 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
     config = model.config
     states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
     logits = MASKED_SHARE * 3 * config.vocab_size  # stored for the backward pass in fp32, like the states
-    needed = STILL_TO_COME * weight_bytes(model) + int(4 * tokens * (states + logits))
+    needed = TRAINING_COPIES * weight_bytes(model) + int(4 * tokens * (states + logits))
     if device.type == "cuda":
         free = int(torch.cuda.mem_get_info(device)[0])
     else:
@@ -174,7 +178,7 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
             free = min(free, limit - in_use)
     if free < needed:
         raise ModelError(
-            f"{free / 1e6:,.0f} MB of memory are free on {device}, training needs about "
+            f"{free / 1e6:,.0f} MB of memory are free on {device}; training needs about "
             f"{needed / 1e6:,.0f} MB",
             hint=f"--token-budget {max(256, tokens // 4)} needs less, or choose a smaller base model",
         )
@@ -256,9 +260,9 @@ def write_checkpoint(
     weights: Mapping[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
     run: Training,
-    memory: Memory | None = None,
+    carried_state: CarriedState | None = None,
 ) -> None:
-    """Write a checkpoint atomically: weights, optimiser, memory and losses so far.
+    """Write a checkpoint atomically: weights, optimiser, carried state and losses so far.
 
     Raises DownloadError if the disk is full or not writable.
     """
@@ -267,7 +271,7 @@ def write_checkpoint(
         for part, value in optimizer.state.get(weight, {}).items():
             if value is not None:  # SGD without momentum stores None
                 tensors[f"{part}.{name}"] = value.detach().cpu().contiguous()
-    for name, value in (memory.tensors() if memory else {}).items():
+    for name, value in (carried_state.tensors() if carried_state else {}).items():
         tensors[f"{MEMORY}{name}"] = value.detach().cpu().contiguous()
     for name, values in run.observed.items():
         tensors[f"{OBSERVED}{name}"] = torch.tensor(values, dtype=torch.float64)
@@ -281,9 +285,9 @@ def read_checkpoint(
     key: str,
     weights: Mapping[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
-    memory: Memory | None = None,
+    carried_state: CarriedState | None = None,
 ) -> Training:
-    """Load a checkpoint with the same `key` into weights, optimiser and memory, and return its progress.
+    """Load a checkpoint with the same `key` into weights, optimiser and carried state; return its progress.
 
     Return an empty `Training` if there is no checkpoint, or it is damaged or has another key.
     """
@@ -302,10 +306,10 @@ def read_checkpoint(
     for name, weight in weights.items():
         if f"step.{name}" in tensors:  # of AdamW; SGD has no moments
             optimizer.state[weight] = {
-                part: moved(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
+                part: placed_moment(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
             }
-    if memory is not None:
-        memory.take(tensors_with_prefix(MEMORY, tensors))
+    if carried_state is not None:
+        carried_state.restore(tensors_with_prefix(MEMORY, tensors))
     losses = tensors["losses"].tolist()
     observed = {name: values.tolist() for name, values in tensors_with_prefix(OBSERVED, tensors).items()}
     return Training(losses, len(losses), seconds, observed)
@@ -316,6 +320,6 @@ def tensors_with_prefix(start: str, tensors: Mapping[str, torch.Tensor]) -> dict
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
-def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
+def placed_moment(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
     """Return one part of the optimiser's state on the device where AdamW's fused kernel needs it."""
     return value.to(weight.device) if part != "step" or weight.is_cuda else value

@@ -19,7 +19,7 @@ from ..encoders.tokens import TextTokenizer, pad_rows
 from ..errors import DataError, ModelError
 from ..files.local import fingerprint, read_manifest
 from . import adapters
-from .adapters import read_design, refusal
+from .adapters import read_design, unsupported_error
 from .backbone import FETCH_AGAIN, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS, Dam, RemFiles, Tensors, read_record
 from .torch_models import BackboneModel, BiEncoder, digest_weights
 
@@ -35,7 +35,7 @@ class Ranker(BackboneModel):
     folder: Path
     ranker: ClassVar[str]
     outputs: ClassVar[int | None] = None
-    """Width of the linear head, 0 for any; None without such a head."""
+    """Width of the linear head; 0 if it may have any width, None if the ranker has no such head."""
 
     def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
         limit = min(MAX_TOKENS, dam.max_positions)
@@ -63,7 +63,7 @@ class Ranker(BackboneModel):
     @property
     def origins(self) -> dict[str, str | None]:
         """The names of DAM and REM without paths, and the source of the training's method."""
-        return origins_of(self.folder, self.rem.origin if self.rem else None)
+        return read_origins(self.folder, self.rem.origin if self.rem else None)
 
     @property
     def fingerprint(self) -> str:
@@ -103,7 +103,7 @@ class Ranker(BackboneModel):
         if self.rem is not None:
             state = "is merged into" if self.merged else "is in"
             raise ModelError(
-                f"a REM, '{self.rem.name}', {state} the backbone already; it holds one",
+                f"a REM, '{self.rem.name}', {state} the backbone already; only one is possible",
                 hint="assemble the DAM and the other REM anew",
             )
         for subject, value, expected in (
@@ -113,7 +113,7 @@ class Ranker(BackboneModel):
         ):
             if value != expected:
                 raise ModelError(
-                    f"the REM {rem.origin} was made for {subject} {value}, this one is {expected}",
+                    f"the REM {rem.origin} was made for {subject} {value}; this one is {expected}",
                     hint="`hybridr models` shows which REM goes with which DAM",
                 )
         design = read_design(rem.record["config"])
@@ -137,7 +137,7 @@ class Ranker(BackboneModel):
             return
         if weight.shape[1:] != (self.config.hidden_size,) or self.outputs not in (0, len(weight)):
             raise ModelError(
-                f"the head has the size {tuple(weight.shape)}, ({self.outputs or 'n'}, "
+                f"the head has the shape {tuple(weight.shape)}; ({self.outputs or 'n'}, "
                 f"{self.config.hidden_size}) is needed"
             )
         self.head = nn.Linear(weight.shape[1], weight.shape[0], device=self.device)
@@ -155,7 +155,7 @@ class Ranker(BackboneModel):
                 raise ModelError(f"{name} holds a wrong 'config'", hint=FETCH_AGAIN)
         for option, expected in (("layers", 1), ("use_pooler", False)):  # dropout and one linear layer
             if record.get(option, expected) != expected:
-                raise refusal(option, record[option], f"{expected} (in head_config.json)")
+                raise unsupported_error(option, record[option], f"{expected} (in head_config.json)")
         self.take_head(head, rem.name)
 
     def require_complete(self) -> None:
@@ -189,7 +189,7 @@ class Ranker(BackboneModel):
         raise ModelError(f"a {self.ranker} ranker gives no vector", hint="the dense ranker does")
 
 
-def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
+def read_origins(dam: Path, rem: Path | None) -> dict[str, str | None]:
     """Return the names of a DAM and a REM, and the source of the method that trained the folder."""
     folder = rem or dam
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
@@ -239,7 +239,7 @@ class Tokens:
         """
         ids = [int(value) for value in row]
         if not ids or min(ids) < 0 or max(ids) >= self.vocabulary:
-            raise DataError(f"token ids from 0 to {self.vocabulary - 1} were needed, {ids[:8]} was given")
+            raise DataError(f"needed token ids from 0 to {self.vocabulary - 1}, found {ids[:8]}")
         while len(ids) > 1 and ids[-1] == self.padding:
             ids.pop()
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]

@@ -297,12 +297,12 @@ def assemble(
             f"{dam_entry.name} is {dam_entry.language} and {rem_entry.name} is {rem_entry.language}",
             hint="`hybridr models` shows which REM goes with which DAM",
         )
-    trained_usage = usage_of(dam) | (usage_of(rem) if rem is not None else {})
-    kind = RANKERS[chosen("ranker", ranker)]
+    trained_usage = read_trained_usage(dam) | (read_trained_usage(rem) if rem is not None else {})
+    kind = RANKERS[checked_choice("ranker", ranker)]
     if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {ranker}")
-    pooling = chosen("pooling", pooling or trained_usage.get("pooling", "mean"))
-    similarity = chosen("similarity", similarity or trained_usage.get("similarity", "ip"))
+    pooling = checked_choice("pooling", pooling or trained_usage.get("pooling", "mean"))
+    similarity = checked_choice("similarity", similarity or trained_usage.get("similarity", "ip"))
     assembled = kind(read_dam(local_path(dam, progress)), pooling, similarity)
     if rem is not None:
         assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
@@ -312,7 +312,7 @@ def assemble(
     return assembled.eval()
 
 
-def usage_of(source: Path | str) -> dict[str, str]:
+def read_trained_usage(source: Path | str) -> dict[str, str]:
     """Return the pooling and similarity that a published model, or a folder trained by hybridr, was trained
     with.
     """
@@ -344,7 +344,7 @@ def local_path(source: Path | str, progress: Progress) -> Path:
     return fetch_published(entry.name, progress=progress)
 
 
-def chosen(setting: str, value: str) -> str:
+def checked_choice(setting: str, value: str) -> str:
     """Return `value`. Raise SettingsError if it is not one of the setting's choices."""
     if value not in CHOICES[setting]:
         raise SettingsError(f"there is no {setting} '{value}'", hint=f"one of {', '.join(CHOICES[setting])}")
@@ -384,7 +384,7 @@ def joined_encoder(dam: Path | str, settings: AdaptSettings, progress: Progress)
     return encoder
 
 
-def between(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
+def interpolated_encoder(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
     """Return the encoder with weights `old + strength * (new - old)`; equal weights do not change."""
     if strength == 1:
         return new

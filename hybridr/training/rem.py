@@ -31,11 +31,11 @@ from .backbone import (
     write_dam_files,
 )
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
-from .judged import Judged, RanksQueries, mine, rank_by
+from .judged import Judged, RanksQueries, dense_ranking, mine_negatives
 from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives.labelled import Materials
 from .ranker import Ranker
-from .rankers import RANKERS, CrossEncoder, Splade, local_path, usage_of
+from .rankers import RANKERS, CrossEncoder, Splade, local_path, read_trained_usage
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
 
 with extra("train", "training a REM"):
@@ -71,7 +71,7 @@ TAGGING: dict[str, Any] = {"head_type": "tagging", "layers": 1, "activation_func
 CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_pooler": False}
 
 
-def design_of(kind: str, rank: int) -> Design:
+def design_for(kind: str, rank: int) -> Design:
     """Return the design of a REM by kind: "lora", "parallel", or "both" as published; alpha is the rank."""
     lora = Lora(rank, rank) if kind in ("lora", "both") else None
     return Design(lora, Parallel() if kind in ("parallel", "both") else None)
@@ -87,14 +87,14 @@ def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
         adapters.attach(ranker.backbone, design)
 
 
-def config_of(design: Design) -> dict[str, Any]:
+def design_config(design: Design) -> dict[str, Any]:
     """Return the `config` of `adapter_config.json` for a design (the inverse of `read_design`)."""
     parts = []
     if lora := design.lora:
         fields = {
             "architecture": "lora",
             "r": lora.rank,
-            "alpha": whole(lora.alpha),
+            "alpha": integer_if_whole(lora.alpha),
             "dropout": lora.dropout,
             "attn_matrices": list(lora.projections),
             "init_weights": "lora",
@@ -103,7 +103,7 @@ def config_of(design: Design) -> dict[str, Any]:
     if parallel := design.parallel:
         factor = parallel.reduction_factor
         fields = {
-            "reduction_factor": dict(factor) if isinstance(factor, Mapping) else whole(factor),
+            "reduction_factor": dict(factor) if isinstance(factor, Mapping) else integer_if_whole(factor),
             "scaling": "learned" if parallel.scaling is None else parallel.scaling,
             "non_linearity": parallel.activation,
             "init_weights": "mam_adapter",
@@ -114,7 +114,7 @@ def config_of(design: Design) -> dict[str, Any]:
     return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
 
 
-def whole(value: float) -> float:
+def integer_if_whole(value: float) -> float:
     """Return a number as integer if it is whole, as published files write it."""
     return int(value) if value == int(value) else value
 
@@ -124,7 +124,7 @@ def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
     if ranker.rem is not None:
         record = dict(ranker.rem.record)  # a REM that is trained further keeps its record
     else:
-        config = config_of(design)
+        config = design_config(design)
         record = {
             "config": config,
             "config_id": fingerprint(config)[:16],
@@ -142,18 +142,19 @@ def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
 
 
 def add_head(ranker: Ranker, width: int, seed: int) -> None:
-    """Add a new linear head of `width` outputs to a ranker that needs one and has none.
+    """Add a new linear head to a ranker that needs one and has none.
 
-    Weights are drawn with the backbone's initial standard deviation; the bias is zero. Raises ModelError for
-    splade without a masked-LM head, which cannot be initialised.
+    It has `width` outputs, unless the ranker's type fixes their number. Weights are drawn with the backbone's
+    initial standard deviation; the bias is zero. Raises ModelError for SPLADE without a masked-LM head, which
+    cannot be initialised.
     """
     if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
         ranker.require_complete()
         return
     head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width)
     generator = torch.Generator().manual_seed(seed)
-    spread = float(getattr(ranker.config, "initializer_range", 0.02))
-    torch.nn.init.normal_(head.weight, std=spread, generator=generator)
+    std = float(getattr(ranker.config, "initializer_range", 0.02))
+    torch.nn.init.normal_(head.weight, std=std, generator=generator)
     torch.nn.init.zeros_(head.bias)
     ranker.head = head.to(ranker.device)  # drawn on the processor: the same weights on every device
 
@@ -279,7 +280,7 @@ class RemRun:
         """
         method = require_method(settings, invariant=target is not None)
         self.method: Any = load_member(OBJECTIVES, method) if method else None
-        self.own = self.method.own_settings(**settings.method_settings) if self.method else None
+        self.method_settings = self.method.own_settings(**settings.method_settings) if self.method else None
         runs.require_own_folder(settings.out, STAGE, "REM")
         self.settings, self.source, self.target = settings, source, target
         self.judgements = judgements.sample(settings.max_queries, settings.seed)
@@ -289,8 +290,9 @@ class RemRun:
             self.dam = read_dam(local_path(settings.dam, self.progress))
             self.rem = read_rem(local_path(settings.rem, self.progress)) if settings.rem else None
         self.name = self.rem.name if self.rem else NAME  # the adapter's name in the files
-        for origin in filter(None, (settings.dam, settings.rem)) if settings.ranker == "dense" else ():
-            for name, trained_value in usage_of(origin).items():
+        is_dense = settings.ranker == "dense"
+        for origin in filter(None, (settings.dam, settings.rem)) if is_dense else ():
+            for name, trained_value in read_trained_usage(origin).items():
                 if trained_value != (value := getattr(settings, name)):
                     raise SettingsError(
                         f"{origin} was trained with {name} {trained_value}, not {value}",
@@ -310,7 +312,7 @@ class RemRun:
             "negatives": settings.negatives and sha256_of(settings.negatives),
             "teacher": settings.teacher and sha256_of(settings.teacher),
             "method": method,
-            "method_settings": self.own.record() if self.own else {},
+            "method_settings": self.method_settings.record() if self.method_settings else {},
             "source": source,
             "precision": self.precision,
             "processes": self.processes.count,
@@ -336,11 +338,13 @@ class RemRun:
         file, source = settings.negatives, self.source
         if episode:
             file, source = None, f"episode {episode + 1} of {self.key}"
-            rank = rank_by(self.ranker, judgements, limits)
+            rank = dense_ranking(self.ranker, judgements, limits)
         if file is None and settings.mined and settings.negatives_per_query:
             folder = self.state_of(episode)
             with self.processes.main_first():
-                file = mine(judgements, folder, settings.mined, rank=rank, source=source, progress=progress)
+                file = mine_negatives(
+                    judgements, folder, settings.mined, rank=rank, source=source, progress=progress
+                )
         return read_examples(judgements, file, tokens, limits, progress=progress)
 
     def train(self, rank: RanksQueries | None) -> dict[str, Any]:
@@ -353,7 +357,7 @@ class RemRun:
         if self.rem is not None:
             ranker.add_rem(self.rem)
         elif not settings.full:
-            attach_fresh(ranker, design_of(settings.design, settings.rank), settings.seed)
+            attach_fresh(ranker, design_for(settings.design, settings.rank), settings.seed)
         add_head(ranker, TOKEN_DIM, settings.seed)
         if settings.full:
             trainable = dict(ranker.backbone.named_parameters()) | head_weights(ranker, self.name)
@@ -362,7 +366,7 @@ class RemRun:
             trainable |= head_weights(ranker, self.name) | embedding_weights(ranker)
         weights = unfreeze(trainable)
         parameters = sum(weight.numel() for weight in weights.values())
-        vectors = self.method.kept_vectors(self.own) if self.method else 0
+        vectors = self.method.kept_vectors(self.method_settings) if self.method else 0
         queued = 4 * vectors * settings.batch_size * processes.count * int(ranker.config.hidden_size)
         require_space(settings.out, parameters * BYTES_PER_WEIGHT * settings.episodes + CHECKPOINTS * queued)
         ranker.to(processes.device)
@@ -372,7 +376,7 @@ class RemRun:
             objective = self.objective(examples, weights, episode)
             method = objective.method if self.method else None
             state, key = self.state_of(episode) / runs.STATE_FILE, f"{self.key}:{episode}"
-            episode_run = train(objective, state, key, memory=method, progress=self.progress)
+            episode_run = train(objective, state, key, carried_state=method, progress=self.progress)
             run = run.followed_by(episode_run)
             if method is not None:
                 method.finish()
@@ -405,8 +409,9 @@ class RemRun:
         settings = self.settings.model_copy(update={"seed": self.settings.seed + episode})
         size = settings.batch_size * processes.count
         batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
-        pairs = settings.ranker == "rerank"
-        member = load_member(OBJECTIVES, member_names(OBJECTIVES, on="pairs")[0] if pairs else settings.loss)
+        is_reranker = settings.ranker == "rerank"
+        name = member_names(OBJECTIVES, on="pairs")[0] if is_reranker else settings.loss
+        member = load_member(OBJECTIVES, name)
         objective = member(self.ranker, weights, batches, settings, self.precision, processes)
         if self.method is None:
             return objective
@@ -418,7 +423,7 @@ class RemRun:
                 Rows.of(tokens.rows(documents, limits.document)),
                 np.array(target.made_from),
             )
-        materials = Materials(self.settings, self.own, texts)
+        materials = Materials(self.settings, self.method_settings, texts)
         objective.method = self.method.create(objective, materials)
         return objective
 
@@ -430,7 +435,7 @@ class RemRun:
                 heads = {} if settings.ranker == "splade" else head_weights(self.ranker, self.name)
                 files = write_dam_files(dam, folder, heads=heads, language_head=dam.has_language_head)
             else:
-                files = write_rem(self.ranker, design_of(settings.design, settings.rank), folder)
+                files = write_rem(self.ranker, design_for(settings.design, settings.rank), folder)
             runs.write_steps(folder / runs.LOSSES_FILE, run)
             write_manifest(
                 folder,

@@ -57,7 +57,7 @@ class Training:
         return json.dumps({"step": step, "loss": self.losses[step - 1], **values_by_name}) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """Return the run as JSON for a manifest."""
+        """Return the run as JSON-compatible values for a manifest."""
         tenth = max(1, len(self.losses) // 10)
         return {
             "steps": len(self.losses),
@@ -94,7 +94,7 @@ def thin_losses(losses: Sequence[float]) -> list[float]:
 
 
 def settings_record(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
-    """Return the settings as JSON, without those named in `without`."""
+    """Return the settings as JSON-compatible values, without those named in `without`."""
     return {name: value for name, value in settings.record().items() if name not in without}
 
 

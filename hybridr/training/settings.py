@@ -69,7 +69,7 @@ class AdaptSettings(Stage):
     )
     force: bool = Field(False, description="export the adapted encoder although the gate rejects it")
 
-    def own(self, stage: type[Stage]) -> dict[str, Any]:
+    def objective_values(self, stage: type[Stage]) -> dict[str, Any]:
         """Return the values that the objective's settings class `stage` shares, and `objective_settings`."""
         values = ((name, getattr(self, name)) for name in type(self).model_fields)
         shared = {name: value for name, value in values if value is not None and name in stage.model_fields}

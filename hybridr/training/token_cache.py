@@ -42,7 +42,7 @@ GOLDEN_RATIO, FIRST, SECOND = (
     np.uint64(0x94D049BB133111EB),
 )
 """Constants of splitmix64 (Steele, Lea and Flood 2014)."""
-AROUND = 2  # special tokens: one before a text, one after
+SPECIAL_TOKENS = 2  # special tokens: one before a text, one after
 MASKED = 0.15
 REPLACED, RANDOM = 0.8, 0.1  # shares of masked tokens that become [MASK] or any token; the rest stays
 ROUNDS = 4  # of the Feistel network, as many as Luby and Rackoff 1988 require
@@ -103,7 +103,7 @@ def build_cache(
         ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
         filled = np.flatnonzero(np.diff(ends, prepend=0))
         distinct, first_positions = np.unique(hashes[filled], return_index=True)
-        order = filled[first_positions][np.argsort(scattered(distinct, seed))]
+        order = filled[first_positions][np.argsort(scramble(distinct, seed))]
         with private_file(folder / "order.bin") as file:
             order.astype(np.int64).tofile(file)
         digest, usable = hashlib.sha256(np.ascontiguousarray(distinct).data).hexdigest(), len(order)
@@ -205,7 +205,7 @@ def private_file(path: Path) -> BinaryIO:
     return path.open("wb")
 
 
-def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+def scramble(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     """Map 64-bit numbers `(n,)` one to one onto pseudo-random ones that depend on the seed.
 
     By splitmix64's finaliser (Steele, Lea and Flood 2014).
@@ -250,7 +250,7 @@ class TokenWindows(NamedTuple):
     """The original ids at these positions, `(masked,)`."""
 
 
-def windows_of_step(
+def step_windows(
     cache: TokenCache, frame: Frame, *, first: int, size: int, max_tokens: int, seed: int, step: int
 ) -> TokenWindows:
     """Return the masked windows of the `size` documents of a step, numbered from 1.
@@ -258,7 +258,7 @@ def windows_of_step(
     Each epoch visits every document once, in a different random order. The first `first` documents of the
     cache are held out. A window has at most `max_tokens` tokens, special ones included.
     """
-    rows = first + visits(len(cache) - first, (step - 1) * size, size, seed)
+    rows = first + visited_documents(len(cache) - first, (step - 1) * size, size, seed)
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, WINDOWS, step]))
 
 
@@ -269,15 +269,15 @@ def fixed_windows(
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
 
 
-def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
+def visited_documents(count: int, start: int, size: int, seed: int) -> TokenIds:
     """Return the documents `(size,)` of `size` visits from number `start`: each of `count` once per epoch."""
     numbers = np.arange(start, start + size, dtype=np.int64)
     epochs, places = np.divmod(numbers, count)
-    orders = [permuted(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]
+    orders = [permute(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]
     return np.concatenate(orders)
 
 
-def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
+def permute(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     """Map places in 0..count-1 one to one onto the same range, at random by seed and epoch.
 
     A Feistel network over the next even power of 2 is repeated until the result is in the range (Black and
@@ -286,13 +286,14 @@ def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = [int(key) for key in np.random.SeedSequence([seed, VISITS, epoch]).generate_state(ROUNDS)]
     order, low = places.copy(), (1 << half) - 1
-    outside = np.arange(len(places))
-    while len(outside):
-        left, right = order[outside] >> half, order[outside] & low
+    out_of_range = np.arange(len(places))
+    while len(out_of_range):
+        high_bits, low_bits = order[out_of_range] >> half, order[out_of_range] & low
         for key in keys:
-            left, right = right, left ^ (scattered(right.astype(np.uint64), key).astype(np.int64) & low)
-        order[outside] = (left << half) | right
-        outside = outside[order[outside] >= count]
+            noise = scramble(low_bits.astype(np.uint64), key).astype(np.int64) & low
+            high_bits, low_bits = low_bits, high_bits ^ noise
+        order[out_of_range] = (high_bits << half) | low_bits
+        out_of_range = out_of_range[order[out_of_range] >= count]
     return order
 
 
@@ -308,9 +309,9 @@ def masked_windows(
     masked.
     """
     starts, sizes = spans
-    inner = np.minimum(sizes, longest - AROUND)
+    inner = np.minimum(sizes, longest - SPECIAL_TOKENS)
     starts = starts + random.integers(0, sizes - inner + 1)
-    lengths = inner + AROUND  # windows and special tokens, one after the other
+    lengths = inner + SPECIAL_TOKENS  # windows and special tokens, one after the other
     begins = np.cumsum(lengths) - lengths
     ids = np.zeros(int(lengths.sum()), dtype=np.int64)
     offsets = np.arange(int(inner.sum())) - np.repeat(np.cumsum(inner) - inner, inner)
@@ -344,7 +345,7 @@ def choose_words(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator)
     return positions if len(positions) else choose_masked(ids, text, frame, random)
 
 
-def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
+def cut_by_length(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
     """Yield groups of documents as micro-batches of at most `budget` tokens with padding, longest first.
 
     A document above the budget is a micro-batch by itself. A micro-batch costs its tokens plus `overhead`.
@@ -386,7 +387,7 @@ class GateDocuments:
         for document in documents:
             yield document
             text = np.asarray([text_hash(tokenizable(document.contents))], dtype=np.uint64)
-            place = int(scattered(text, self.seed)[0])  # in the order of the cache
+            place = int(scramble(text, self.seed)[0])  # in the order of the cache
             if not document.contents.strip() or place in by_place:
                 continue
             heapq.heappush(heap, -place)

@@ -212,7 +212,7 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
         weights: dict[str, torch.Tensor] = {}
         for path in weight_files(folder):
             weights |= stored_tensors(path)
-        with quiet():
+        with quiet_transformers():
             kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
             require_matching_size(folder, kind, config, weights)
             model, info = kind.from_pretrained(
@@ -259,11 +259,12 @@ def require_matching_size(folder: Path, kind: Any, config: Any, weights: Mapping
     present = sum(weight.numel() for weight in weights.values())
     if needed > 8 * max(present, 1_000):
         raise ModelError(
-            f"config.json of {folder} speaks of {needed:,} weights, {present:,} are there", hint=FETCH_AGAIN
+            f"config.json of {folder} describes {needed:,} weights; the files hold {present:,}",
+            hint=FETCH_AGAIN,
         )
 
 
-def is_place(key: str) -> bool:
+def names_file(key: str) -> bool:
     """Return whether a key of a tokenizer's configuration names a file."""
     return key.endswith("_file") and key != "special_tokens_map_file"
 
@@ -275,7 +276,7 @@ def read_tokenizer(folder: Path, kind: str) -> str:
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
-    if keys := [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]:
+    if keys := [name for name, value in read_object(folder, FILES[1]).items() if value and names_file(name)]:
         raise ModelError(f"the model {folder} takes its {keys[0]} from elsewhere", hint=FETCH_AGAIN)
     make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -294,7 +295,7 @@ def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Run the block without transformers' progress bars and warnings."""
     logging: Any = imported_transformers().utils.logging
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()

@@ -105,7 +105,7 @@ def test_unusable_topics(cli, cluster, index_name, tmp_path):
         ("q1\td1\t1", "bm26", 2, "unknown system 'bm26': bm25"),
         ("q1\td1\t1", "bm25 --measures nDGC@10", 2, "unknown measure 'nDGC@10'"),
         ("q1\td1\t0.5", "bm25", 1, "dev.tsv:2: needed"),
-        ("q9\td1\t1", "bm25", 1, "have no text, such as 'q9'"),
+        ("q9\td1\t1", "bm25", 1, "lacks 1 judged query, such as 'q9'"),
     ):
         (tmp_path / "qrels" / "dev.tsv").write_text(f"query-id\tcorpus-id\tscore\n{row}\n")
         command = f"evaluate {index_name} --beir {tmp_path} --split dev --systems {systems}"

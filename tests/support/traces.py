@@ -59,7 +59,7 @@ def trained(
     with TemporaryDirectory() as folder:
         state = Path(folder) / "training.safetensors"
         objective.recipe = recipe
-        run = train(objective, state, "trace", memory=method, progress=look)
+        run = train(objective, state, "trace", carried_state=method, progress=look)
     found = {name: np.stack(values) for name, values in seen.items()}
     found |= {"loss": np.array(run.losses), "gradient_norm": np.array(run.observed["gradient_norm"])}
     return found | {f"final/{name}": one.detach().numpy() for name, one in objective.weights.items()}
@@ -157,14 +157,14 @@ def idro(objective: EncodedApart, settings: Mapping[str, Any], arrays: Arrays) -
         layers=settings["gradient_layers"],
         used=settings["weights_used"],
     )
-    return method, lambda: dict(method.seen)
+    return method, lambda: dict(method.last_values)
 
 
 def groupdro(objective: EncodedApart, settings: Mapping[str, Any], arrays: Arrays) -> Method:
     rule = GreedyDro(settings["share"], settings["decay"], settings["floor"])
     groups = arrays["groups"].ravel().astype(np.int64)
     method = GroupDro(objective, groups, settings["groups"], rule, used=settings["weights_used"])
-    return method, lambda: method.seen | {"running_means": method.means, "running_sizes": method.sizes}
+    return method, lambda: method.last_values | {"running_means": method.means, "running_sizes": method.sizes}
 
 
 def modir(objective: EncodedApart, settings: Mapping[str, Any], arrays: Arrays) -> Method:
@@ -183,7 +183,7 @@ def modir(objective: EncodedApart, settings: Mapping[str, Any], arrays: Arrays) 
 
     def looks() -> dict[str, Any]:
         classifier = method.classifier
-        found = {name: value for name, value in method.seen.items() if name != "local_accuracy"}
+        found = {name: value for name, value in method.last_values.items() if name != "local_accuracy"}
         pushed = found.pop("pushed")
         names = ("source_query", "source_document", "target_query", "target_document")
         return found | {
@@ -213,9 +213,9 @@ def berm(objective: EncodedApart, settings: Mapping[str, Any], arrays: Arrays) -
     def looks() -> dict[str, Any]:
         scores = [
             np.pad(one, (0, settings["most_units"] - len(one)), constant_values=np.nan)
-            for one in method.seen["unit_scores"]
+            for one in method.last_values["unit_scores"]
         ]
-        return method.seen | {"unit_scores": np.stack(scores)}
+        return method.last_values | {"unit_scores": np.stack(scores)}
 
     return method, looks
 

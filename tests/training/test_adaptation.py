@@ -23,7 +23,7 @@ from hybridr.files.local import read_manifest
 from hybridr.records import Query, silent
 from hybridr.training.adaptation import adapt
 from hybridr.training.judged import read_judged_beir
-from hybridr.training.rankers import assemble, between, joined_encoder
+from hybridr.training.rankers import assemble, interpolated_encoder, joined_encoder
 from hybridr.training.rem import train_rem
 from hybridr.training.settings import AdaptSettings
 from support.rem_training import rem_settings
@@ -230,7 +230,7 @@ def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], a
     chosen = settings()
     old = joined_encoder(chosen.base, chosen, silent)
     new = joined_encoder(adapted.folder / "dam", chosen, silent)
-    half = dict(between(old, new, 0.5).backbone.named_parameters())
+    half = dict(interpolated_encoder(old, new, 0.5).backbone.named_parameters())
     before, after = dict(old.backbone.named_parameters()), dict(new.backbone.named_parameters())
     for name, weight in half.items():
         torch.testing.assert_close(weight, (before[name] + after[name]) / 2)

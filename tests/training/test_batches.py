@@ -33,5 +33,5 @@ def test_batches_follow_from_seed_and_step(judged: Judged, dam: Path) -> None:
             assert not relevant & set(negatives.tolist())
     shares = [epoch[0].share(rank, 2) for rank in (0, 1)]
     assert np.array_equal(np.concatenate([s.negatives for s in shares]), epoch[0].negatives)
-    with pytest.raises(DataError, match="found 40 queries to train on, a batch takes 41"):
+    with pytest.raises(DataError, match="found 40 queries to train on; a batch takes 41"):
         objective(judged, dam, 41)

@@ -14,11 +14,11 @@ def test_berm_of_the_paper_by_hand() -> None:
     one, units = torch.tensor([[1.0, 0.0]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]]])
     there = torch.tensor([[True, True, False]])
     nearness = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
-    assert float(berm.balance(one, units, there)) == pytest.approx(
+    assert float(berm.balance_losses(one, units, there)) == pytest.approx(
         float(-np.log(2 * nearness).mean()), abs=1e-6
     )
     gelu = 0.8413447  # of 1
-    found = berm.extract(one, one, units, there, torch.tensor([0]))
+    found = berm.extract_losses(one, one, units, there, torch.tensor([0]))
     assert float(found) == pytest.approx(np.log(np.exp(gelu) + 1) - gelu, abs=1e-6)
 
 
@@ -37,8 +37,8 @@ def test_passages_without_or_with_one_unit_have_no_loss() -> None:
     states = torch.randn(3, 5, 4, requires_grad=True)
     units, there = berm.unit_means(states, [[], [(1, 4)], [(1, 2), (3, 4)]])
     texts = torch.randn(3, 4)
-    balanced = berm.balance(texts, units, there)
-    extracted = berm.extract(texts, texts, units, there, torch.tensor([-1, 0, 1]))
+    balanced = berm.balance_losses(texts, units, there)
+    extracted = berm.extract_losses(texts, texts, units, there, torch.tensor([-1, 0, 1]))
     assert balanced[:2].tolist() == extracted[:2].tolist() == [0.0, 0.0]
     assert balanced[2].item() > 0
     (balanced + extracted).sum().backward()

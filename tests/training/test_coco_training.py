@@ -238,7 +238,7 @@ def test_a_head_of_another_width_is_refused(dam: Path, cache: TokenCache, tmp_pa
     folder = tiny_dam(tmp_path / "base")
     weights = {
         name: weight.detach()
-        for name, weight in objective(dam, cache, head_layers=1).condenser.named().items()
+        for name, weight in objective(dam, cache, head_layers=1).condenser.named_weights().items()
     }
     weights["condenser.0.output.dense.bias"] = torch.zeros(7)
     save_file(weights, folder / "condenser.safetensors")
@@ -269,7 +269,7 @@ def test_too_few_documents_are_refused(dam: Path, tmp_path: Path) -> None:
 
 
 def test_a_batch_of_one_is_refused(dam: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="batch of 1 document has nothing") as caught:
+    with pytest.raises(SettingsError, match="batch of 1 document has no other spans") as caught:
         fit_dam(tiny_corpus(50), dam_settings(dam, tmp_path / "dam", objective="coco", batch_size=1))
     assert "--batch-size 2" in str(caught.value.hint)
 

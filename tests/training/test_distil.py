@@ -12,7 +12,7 @@ import torch
 from hybridr.training.judged import Judged
 from hybridr.training.objectives import distil
 from hybridr.training.rankers import assemble
-from hybridr.training.rem import attach_fresh, design_of, train_rem
+from hybridr.training.rem import attach_fresh, design_for, train_rem
 from support.golden_losses import assert_close, golden
 from support.rem_training import rem_settings
 
@@ -20,7 +20,7 @@ from support.rem_training import rem_settings
 def test_distillation_reaches_the_teachers_margins(judged: Judged, dam: Path, tmp_path: Path) -> None:
     """The teacher is the DAM with a REM that the pupil does not know."""
     teacher: Any = assemble(dam)
-    attach_fresh(teacher, design_of("parallel", 1), seed=8)
+    attach_fresh(teacher, design_for("parallel", 1), seed=8)
     generator = torch.Generator().manual_seed(1)
     for weight in teacher.parameters():
         if weight.requires_grad:

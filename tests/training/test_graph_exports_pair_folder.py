@@ -110,13 +110,13 @@ def test_the_command_exports_both(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_what_is_no_ranker_is_refused(tmp_path: Path) -> None:
     written(tmp_path, labels=3)
-    with pytest.raises(ModelError, match="sorts texts into 3 classes"):
+    with pytest.raises(ModelError, match="classifies texts into 3 classes"):
         export(tmp_path / "model", tmp_path / "out")
     record = json.loads((SOURCE / "config.json").read_text())
     bare = shutil.copytree(SOURCE, tmp_path / "bare", copy_function=shutil.copyfile)
     named = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     (bare / "config.json").write_text(json.dumps(record | named))
-    with pytest.raises(ModelError, match="is no re-ranker: it lacks 4 weights, such as bert.pooler"):
+    with pytest.raises(ModelError, match="is not a re-ranker: it lacks 4 weights, such as bert.pooler"):
         export(bare, tmp_path / "out")
     with pytest.raises(ModelError, match="holds no pair scorer of hybridr"):
         PairScorer(SOURCE)

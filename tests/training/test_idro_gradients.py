@@ -8,7 +8,7 @@ import torch
 from hybridr.training.adapters import adapter_weights
 from hybridr.training.objectives.idro import GroupGradients, group_means
 from hybridr.training.objectives.pairwise import Pairwise
-from hybridr.training.rem import attach_fresh, design_of, unfreeze
+from hybridr.training.rem import attach_fresh, design_for, unfreeze
 from support.dam_training import tiny_dam
 from support.rem_training import objective_of
 
@@ -21,7 +21,7 @@ def test_one_pass_gives_what_one_pass_a_group_gives(kind, trained, negatives, ju
     found = objective_of(Pairwise, judged, tiny_dam(tmp_path / "dam", kind), 12, negatives)
     ranker = found.module
     if trained == "adapters":
-        attach_fresh(ranker, design_of("both", 4), seed=3)
+        attach_fresh(ranker, design_for("both", 4), seed=3)
         found.weights = unfreeze(adapter_weights(ranker.backbone, "rem"))
         for weight in found.weights.values():  # fresh ones change nothing
             torch.nn.init.normal_(weight, std=0.3)
@@ -33,8 +33,8 @@ def test_one_pass_gives_what_one_pass_a_group_gives(kind, trained, negatives, ju
         assert fast.at_once
         slow.at_once = False
         batch = found.batches(1)
-        queries, positives, others, _ = found.encoded(batch)
-        losses = found.compared(batch, queries, positives, others)
+        queries, positives, others, _ = found.encode_batch(batch)
+        losses = found.query_losses(batch, queries, positives, others)
         groups = torch.arange(12) % 5
         groups[groups == 3] = 4  # an absent group
         means, sizes = group_means(losses, groups, 6)
@@ -44,7 +44,7 @@ def test_one_pass_gives_what_one_pass_a_group_gives(kind, trained, negatives, ju
         assert one[3].abs().sum() == one[5].abs().sum() == 0
         for hook in fast.hooks:
             hook.remove()
-        found.encoded(batch)
+        found.encode_batch(batch)
         assert not fast.calls
 
 

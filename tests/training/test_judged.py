@@ -13,8 +13,8 @@ from hybridr.errors import DataError
 from hybridr.evaluation.label_free import Bm25
 from hybridr.training.judged import (
     Judged,
-    mine,
-    rank_here,
+    bm25_ranking,
+    mine_negatives,
     read_judged_beir,
     read_judged_files,
     read_negatives,
@@ -33,7 +33,7 @@ def test_queries_that_the_teacher_left_out_are_dropped(judged: Judged, dam: Path
     trained = train_rem(judged, given)
     assert (trained.dropped, trained.queries) == (2, 38)
     teacher.write_text("q1\td5\t3.5\n")
-    with pytest.raises(DataError, match="scores no query's relevant document and 3 others"):
+    with pytest.raises(DataError, match="scores for no query a relevant document and at least 3 others"):
         train_rem(judged, rem_settings(dam, tmp_path / "other", loss="distil", teacher=teacher, steps=1))
 
 
@@ -55,7 +55,7 @@ def test_teachers_that_cannot_be_read(name: str, content: bytes, message: str, t
 
 
 def test_mined_negatives(judged: Judged, tmp_path: Path) -> None:
-    mined = mine(judged, tmp_path, 5)
+    mined = mine_negatives(judged, tmp_path, 5)
     lines = dict(line.split("\t") for line in mined.read_text().splitlines())
     assert [len(listed.split()) for listed in lines.values()] == [5] * 40
     corpus = list(judged.documents())
@@ -64,14 +64,14 @@ def test_mined_negatives(judged: Judged, tmp_path: Path) -> None:
         best = [corpus[int(place)].doc_id for place in index.search(judged.queries[query_id], 40)]
         assert listed.split() == [name for name in best if name not in judged.positives[query_id]][:5]
     made = mined.stat().st_mtime_ns
-    assert mine(judged, tmp_path, 5).stat().st_mtime_ns == made
+    assert mine_negatives(judged, tmp_path, 5).stat().st_mtime_ns == made
     known = {document.doc_id: position for position, document in enumerate(corpus)}
     assert len(dict(read_negatives(mined, judged, known))) == 40
-    assert mine(judged, tmp_path, 6).stat().st_mtime_ns > made
+    assert mine_negatives(judged, tmp_path, 6).stat().st_mtime_ns > made
 
 
 def test_broken_off_mining_goes_on(judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = mine(judged, tmp_path / "whole", 4).read_bytes()
+    whole = mine_negatives(judged, tmp_path / "whole", 4).read_bytes()
     monkeypatch.setattr("hybridr.training.judged.BATCH", 16)
     asked: list[str] = []
 
@@ -79,15 +79,15 @@ def test_broken_off_mining_goes_on(judged: Judged, tmp_path: Path, monkeypatch: 
         if len(asked) == 16:
             raise KeyboardInterrupt
         asked.extend(query.query_id for query in queries)
-        from hybridr.training.judged import rank_here
+        from hybridr.training.judged import bm25_ranking
 
-        return rank_here(judged, lambda *_: None)(queries, k)
+        return bm25_ranking(judged, lambda *_: None)(queries, k)
 
     with pytest.raises(KeyboardInterrupt):
-        mine(judged, tmp_path / "broken", 4, rank=rank)
+        mine_negatives(judged, tmp_path / "broken", 4, rank=rank)
     part = next((tmp_path / "broken").glob(".negatives.part.*"))
     part.write_bytes(part.read_bytes() + b"q16\td1 d")
-    assert mine(judged, tmp_path / "broken", 4).read_bytes() == whole
+    assert mine_negatives(judged, tmp_path / "broken", 4).read_bytes() == whole
 
 
 def files_of(folder: Path, qrels: str, negatives: str = "") -> tuple[Judged, Path]:
@@ -117,11 +117,11 @@ def test_the_files_of_ddr(tmp_path: Path) -> None:
     [
         ("q1 0 d1 1.5\n", "", "qrels.tsv:1: needed"),
         ("q1 0 d1 0\n", "", "no query has a document of grade 1"),
-        ("q9 0 d1 1\n", "", "1 judged queries have no text, such as 'q9'"),
+        ("q9 0 d1 1\n", "", "lacks 1 judged query, such as 'q9'"),
         ("q1 0 d9 1\n", "q1\td1\n", "lacks document 'd9', relevant to query 'q1'"),
         ("q1 0 d1 1\nq2 0 d2 1\n", "q1\td3 d4\n", "lacks 1 query that the qrels have, such as 'q2'"),
         ("q1 0 d1 1\n", "q1\td3\nq3\td4\n", "query 'q3' is not in the qrels"),
-        ("q1 0 d1 1\n", "q1\td3\nq1\td4\n", "query 'q1' comes for the second time"),
+        ("q1 0 d1 1\n", "q1\td3\nq1\td4\n", "query 'q1' is repeated"),
         ("q1 0 d1 1\n", "q1\td3 d1\n", "document 'd1' is a negative of query 'q1' and relevant"),
         ("q1 0 d1 1\n", "q1\td3 d8\n", "document 'd8', a negative of query 'q1', is not in the corpus"),
     ],
@@ -151,10 +151,10 @@ def test_texts_that_are_missing(toy: Path, dam: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("doc_id", [*FORGING, "a b"])
 def test_what_no_line_holds_is_no_negative(judged: Judged, tmp_path: Path, doc_id: str) -> None:
     """One odd document stops no training, and makes no line of its own."""
-    plain = mine(judged, tmp_path / "plain", 5).read_text()
+    plain = mine_negatives(judged, tmp_path / "plain", 5).read_text()
 
     def rank(queries: Any, k: int) -> dict[str, dict[str, float]]:
-        run = rank_here(judged, lambda *_: None)(queries, k)
+        run = bm25_ranking(judged, lambda *_: None)(queries, k)
         return {query_id: {doc_id: 99.0, **scores} for query_id, scores in run.items()}
 
-    assert mine(judged, tmp_path / "odd", 5, rank=rank).read_text() == plain
+    assert mine_negatives(judged, tmp_path / "odd", 5, rank=rank).read_text() == plain

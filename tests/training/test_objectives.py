@@ -49,8 +49,8 @@ class Halved(Contrastive):
     name = "throwaway_halved"
     on = "labels"
 
-    def compared(self, *given):
-        return super().compared(*given) / 2
+    def query_losses(self, *given):
+        return super().query_losses(*given) / 2
 ''',
 }
 

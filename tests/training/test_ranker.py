@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from hybridr.files.local import write_manifest
-from hybridr.training.ranker import origins_of
+from hybridr.training.ranker import read_origins
 
 
 def test_the_origins_name_the_method_of_a_trained_rem(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_the_origins_name_the_method_of_a_trained_rem(tmp_path: Path) -> None:
         )
     names = {"dam": "some-dam"}
     dam = tmp_path / "some-dam"
-    assert origins_of(dam, tmp_path / "plain") == names | {"rem": "plain"}
-    assert origins_of(dam, tmp_path / "robust") == names | {"rem": "robust", "method": "Yu et al."}
-    assert origins_of(tmp_path / "robust", None) == {"dam": "robust", "rem": None, "method": "Yu et al."}
-    assert origins_of(dam, None) == names | {"rem": None}
+    assert read_origins(dam, tmp_path / "plain") == names | {"rem": "plain"}
+    assert read_origins(dam, tmp_path / "robust") == names | {"rem": "robust", "method": "Yu et al."}
+    assert read_origins(tmp_path / "robust", None) == {"dam": "robust", "rem": None, "method": "Yu et al."}
+    assert read_origins(dam, None) == names | {"rem": None}

@@ -12,7 +12,7 @@ import torch
 from hybridr.training import rem
 from hybridr.training.adapters import read_design
 from hybridr.training.rankers import assemble
-from hybridr.training.rem import attach_fresh, config_of, design_of, train_rem
+from hybridr.training.rem import attach_fresh, design_config, design_for, train_rem
 from support.places import DDR
 from support.rem_training import TEXTS, rem_settings, vectors
 
@@ -20,14 +20,14 @@ from support.rem_training import TEXTS, rem_settings, vectors
 def test_the_configuration_is_that_of_the_published_files() -> None:
     for name, design in (("dense_lora192-pa4", "both"), ("dense_lora192", "lora")):
         config = json.loads((DDR / f"rems/rem_{name}/msmarco/adapter_config.json").read_text())["config"]
-        assert config_of(design_of(design, 192)) == config
-        assert read_design(config) == design_of(design, 192)
+        assert design_config(design_for(design, 192)) == config
+        assert read_design(config) == design_for(design, 192)
 
 
 def test_a_fresh_rem_is_seeded_and_changes_nothing(dam: Path) -> None:
     def fresh(seed: int) -> dict[str, torch.Tensor]:
         ranker = assemble(dam)
-        attach_fresh(ranker, design_of("both", 16), seed)
+        attach_fresh(ranker, design_for("both", 16), seed)
         assert np.abs(ranker.encode_documents(TEXTS) - vectors(dam)).max() == 0
         return {name: w.detach() for name, w in ranker.backbone.named_parameters() if w.requires_grad}
 

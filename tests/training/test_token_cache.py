@@ -20,11 +20,11 @@ from hybridr.training.token_cache import (
     TokenCache,
     build_cache,
     choose_words,
-    cut,
+    cut_by_length,
     fixed_windows,
     open_cache,
-    visits,
-    windows_of_step,
+    step_windows,
+    visited_documents,
 )
 from support.dam_training import VOCABULARY
 from support.places import with_support
@@ -71,7 +71,7 @@ def test_the_order_of_reading_changes_nothing_but_places(cache: TokenCache, tmp_
     again = build_cache(tiny_corpus(300)[::-1], tiny_tokenizer(), tmp_path / "reversed", seed=5)
     assert again.fingerprint == cache.fingerprint
     drawn = [
-        windows_of_step(one, FRAME, first=9, size=20, max_tokens=30, seed=5, step=3) for one in (cache, again)
+        step_windows(one, FRAME, first=9, size=20, max_tokens=30, seed=5, step=3) for one in (cache, again)
     ]
     assert all(np.array_equal(left, right) for left, right in zip(*drawn, strict=True))
     other = build_cache(tiny_corpus(300), tiny_tokenizer(), tmp_path / "seed", seed=6)
@@ -158,17 +158,17 @@ print(next(int(line.split()[1]) for line in text.splitlines() if line.startswith
 
 @pytest.mark.parametrize("count", [1, 2, 3, 17, 64, 1000])
 def test_every_epoch_visits_every_document_once(count: int) -> None:
-    seen = visits(count, 0, 3 * count, seed=1)
+    seen = visited_documents(count, 0, 3 * count, seed=1)
     epochs = seen.reshape(3, count)
     assert all(sorted(epoch) == list(range(count)) for epoch in epochs.tolist())
-    assert np.array_equal(visits(count, count, count, seed=1), epochs[1])
+    assert np.array_equal(visited_documents(count, count, count, seed=1), epochs[1])
     if count > 16:
         assert not np.array_equal(epochs[0], epochs[1])
-        assert not np.array_equal(visits(count, 0, count, seed=2), epochs[0])
+        assert not np.array_equal(visited_documents(count, 0, count, seed=2), epochs[0])
 
 
 def test_the_order_of_an_epoch_is_random() -> None:
-    orders = np.stack([visits(50, 50 * epoch, 50, seed=3) for epoch in range(2000)])
+    orders = np.stack([visited_documents(50, 50 * epoch, 50, seed=3) for epoch in range(2000)])
     counts = np.stack([np.bincount(orders[:, place], minlength=50) for place in range(50)])
     assert abs(counts - 40).max() < 6 * np.sqrt(40)
     assert abs(np.corrcoef(orders[:, 0], orders[:, 1])[0, 1]) < 0.1
@@ -227,7 +227,7 @@ def test_special_tokens_that_a_text_spells_out_stay(tmp_path: Path) -> None:
 
 def test_everything_follows_from_seed_and_step(cache: TokenCache) -> None:
     def drawn(**changes: int) -> Any:
-        return windows_of_step(
+        return step_windows(
             cache, FRAME, **({"first": 0, "size": 300, "max_tokens": 30, "seed": 1, "step": 1} | changes)
         )
 
@@ -244,19 +244,19 @@ def test_a_batch_has_at_least_one_mask(tmp_path: Path) -> None:
         [Document("a", WORDS[0]), Document("b", WORDS[1])], tiny_tokenizer(), tmp_path, seed=1
     )
     for step in range(1, 30):
-        found = windows_of_step(cache, FRAME, first=0, size=1, max_tokens=8, seed=1, step=step)
+        found = step_windows(cache, FRAME, first=0, size=1, max_tokens=8, seed=1, step=step)
         assert found.masked.tolist() == [1]
 
 
 def test_micro_batches_waste_little() -> None:
     random = np.random.default_rng(0)
     lengths = random.integers(3, 190, 512)
-    groups = list(cut(lengths, 4096, 128))
+    groups = list(cut_by_length(lengths, 4096, 128))
     assert sorted(np.concatenate(groups).tolist()) == list(range(512))
     sizes = [len(group) * lengths[group].max() for group in groups]
     assert max(sizes) <= 4096
     assert sum(sizes) < 1.05 * lengths.sum()
-    alone = list(cut(np.array([500, 20, 20]), 100, 0))
+    alone = list(cut_by_length(np.array([500, 20, 20]), 100, 0))
     assert [group.tolist() for group in alone] == [[0], [1, 2]]
 
 

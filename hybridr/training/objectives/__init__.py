@@ -81,17 +81,17 @@ class FitsDam(Objective, Protocol):
     def unseen_loss(self) -> float | None:
         """Return the loss on the held-out documents, always computed the same way; None without any."""
 
-    def leave(self, folder: Path) -> list[str]:
+    def write_extra_weights(self, folder: Path) -> list[str]:
         """Write further trained weights beside the DAM into its folder; return the names of the files."""
 
 
-class Memory(Protocol):
+class CarriedState(Protocol):
     """State that a training keeps from step to step, besides weights and optimiser."""
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return the state as tensors for a checkpoint."""
 
-    def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Restore the state from the tensors of a checkpoint."""
 
     def observed(self) -> Mapping[str, Any]:

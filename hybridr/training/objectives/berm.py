@@ -121,7 +121,7 @@ def log_shares(scores: Tensor, mask: Tensor) -> Tensor:
     return functional.log_softmax(hidden, dim=1).masked_fill(~mask, 0.0)
 
 
-def balance(texts: Tensor, units: Tensor, mask: Tensor, *, per_unit: bool = False) -> Tensor:
+def balance_losses(texts: Tensor, units: Tensor, mask: Tensor, *, per_unit: bool = False) -> Tensor:
     """Return BERM's balance losses `(n,)`, least if a passage's vector is equally near to all its units.
 
     `texts` are `(n, dim)`, `units` and `mask` the results of `unit_means`. The loss is the KL divergence of
@@ -135,7 +135,7 @@ def balance(texts: Tensor, units: Tensor, mask: Tensor, *, per_unit: bool = Fals
     return divergence / counts if per_unit else divergence
 
 
-def extract(
+def extract_losses(
     queries: Tensor,
     texts: Tensor,
     units: Tensor,
@@ -198,13 +198,13 @@ class Berm(Plain):
         """
         self.objective, self.scores, self.ends = objective, scores, ends
         self.alpha, self.beta, self.released = alpha, beta, variant == "code"
-        self.seen: dict[str, Any] = {}
+        self.last_values: dict[str, Any] = {}
         """Values of the last step, by name."""
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Berm:
         """Return the method with units scored by BM25 of the corpus. Raises DataError."""
-        settings, tokens = materials.own, objective.module.tokens
+        settings, tokens = materials.method_settings, objective.module.tokens
         examples = objective.batches.examples
         tokenizer = Tokenizer.from_str(tokens.definition) if tokens.definition else None
         token_ids = [tokenizer.token_to_id(token) for token in ENDS] if tokenizer else []
@@ -229,7 +229,7 @@ class Berm(Plain):
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Return the weighted sum of ranking loss, balance and extract."""
         objective, passages = self.objective, compared.passages
-        share = objective.own(compared.batch)
+        share = objective.process_share(compared.batch)
         ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]  # without padding
         units = [find_units(row, self.ends, released=self.released) for row in rows]
@@ -242,11 +242,11 @@ class Berm(Plain):
         assert passages.states is not None  # of the dense ranker only, which `rem train` requires
         texts, indices = passages.vectors, essential.to(queries.device)
         vectors, mask = unit_means(passages.states, units)
-        balanced = balance(texts, vectors, mask, per_unit=self.released)
-        extracted = extract(queries, texts, vectors, mask, indices, twice=self.released)
+        balanced = balance_losses(texts, vectors, mask, per_unit=self.released)
+        extracted = extract_losses(queries, texts, vectors, mask, indices, twice=self.released)
         terms = [self.mean(part, essential) for part in (balanced, extracted)]
         ranking = compared.losses.mean()
-        self.seen = {
+        self.last_values = {
             "loss_ranking": ranking.item(),
             "loss_balance": terms[0].item(),
             "loss_extract": terms[1].item(),
@@ -268,7 +268,9 @@ class Berm(Plain):
     def observed(self) -> dict[str, Any]:
         """Return the terms of the last loss and the mean number of units of a passage."""
         names = ("loss_ranking", "loss_balance", "loss_extract")
-        return {name: self.seen[name] for name in names} | {"units": float(self.seen["unit_counts"].mean())}
+        return {name: self.last_values[name] for name in names} | {
+            "units": float(self.last_values["unit_counts"].mean())
+        }
 
     def record(self, run: Training) -> dict[str, Any]:
         """Return the mean number of units of a passage, and each term at the start and end of the run."""

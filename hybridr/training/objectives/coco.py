@@ -28,12 +28,12 @@ from ..token_cache import (
     TokenWindows,
     choose_words,
     masked_windows,
-    scattered,
-    visits,
+    scramble,
+    visited_documents,
 )
 from ..torch_models import BackboneModel
 from . import TrainingPrecision
-from .mlm import MaskedLm, MicroBatch, fastest_attention, prepared
+from .mlm import MaskedLm, MicroBatch, fastest_attention, set_up_model
 
 with extra("train", "training a model"):
     import torch
@@ -44,7 +44,7 @@ with extra("train", "training a model"):
     from transformers.models.bert.modeling_bert import BertEncoder
 
 
-MIN_SPAN_TOKENS = 3  # tokens
+MIN_SPAN_TOKENS = 3
 MIN_DOCUMENTS = 2  # in training, and in a batch
 CLOSED_EARLY = 0.1  # chance that a span ends although the next sentence would fit
 
@@ -69,9 +69,9 @@ class SpansAndMaskedLm(MaskedLm):
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
         """Set up spans, batch size, pooling and the Condenser head. Raises DataError, SettingsError."""
         _, sizes = self.cache.spans(np.arange(len(self.cache)))
-        fit = sizes >= MIN_SPAN_TOKENS
-        self.held_out = int(fit[: self.held_out].sum())
-        self.cache = replace(self.cache, order=self.cache.order[fit])
+        has_span = sizes >= MIN_SPAN_TOKENS
+        self.held_out = int(has_span[: self.held_out].sum())
+        self.cache = replace(self.cache, order=self.cache.order[has_span])
         if self.documents < MIN_DOCUMENTS:
             raise DataError(
                 f"found {quantity(self.documents, 'document')} of {MIN_SPAN_TOKENS} tokens, enough for a "
@@ -80,7 +80,7 @@ class SpansAndMaskedLm(MaskedLm):
             )
         if settings.batch_size < MIN_DOCUMENTS:
             raise SettingsError(
-                f"a batch of {settings.batch_size} document has nothing that its spans could be told from",
+                f"a batch of {settings.batch_size} document has no other spans to compare with",
                 hint=f"--batch-size {MIN_DOCUMENTS} or more; hundreds are usual",
             )
         size, count = min(settings.batch_size, self.documents), self.processes.count
@@ -97,18 +97,19 @@ class SpansAndMaskedLm(MaskedLm):
             raise SettingsError(f"--skip-from {self.skip_from}: the model has {layers} layers")
         if self.condenser is not None:
             attention = fastest_attention(self.processes.device, precision)
-            prepared(self.condenser, settings.dropout, attention).to(self.processes.device)
+            set_up_model(self.condenser, settings.dropout, attention).to(self.processes.device)
             self.module = torch.nn.ModuleList([self.model, self.condenser])
-            self.weights = {**self.weights, **self.condenser.named()}
+            self.weights = {**self.weights, **self.condenser.named_weights()}
 
-    def leave(self, folder: Path) -> list[str]:
+    def write_extra_weights(self, folder: Path) -> list[str]:
         """Write the Condenser head, with which training on another corpus can continue; return the files'
         names.
         """
         if self.condenser is None:
             return []
         weights = {
-            name: weight.detach().cpu().contiguous() for name, weight in self.condenser.named().items()
+            name: weight.detach().cpu().contiguous()
+            for name, weight in self.condenser.named_weights().items()
         }
         save_file(weights, folder / CONDENSER_FILE, metadata={"format": "pt"})
         return [CONDENSER_FILE]
@@ -118,7 +119,7 @@ class SpansAndMaskedLm(MaskedLm):
         batches = max(1, self.documents // self.batch_size)
         epoch, batch = divmod(step - 1, batches)
         start = epoch * self.documents + batch * self.batch_size
-        rows = self.held_out + visits(self.documents, start, self.batch_size, self.seed)
+        rows = self.held_out + visited_documents(self.documents, start, self.batch_size, self.seed)
         return self.pairs(rows, default_rng([self.seed, WINDOWS, step]))
 
     def pairs(self, rows: TokenIds, random: Generator) -> TokenWindows:
@@ -172,25 +173,25 @@ class SpansAndMaskedLm(MaskedLm):
             contrast = part.value + inner - inner.detach()
         losses = {"contrast": contrast}
         if len(part.batch.positions) and self.late:
-            losses["mlm_backbone"] = self.restored(states[-1], part.batch)
+            losses["mlm_backbone"] = self.masked_lm_loss(states[-1], part.batch)
         if len(part.batch.positions) and self.condenser is not None:
             condensed = self.condenser(states[-1], states[self.skip_from], part.batch.mask)
-            losses["mlm_head"] = self.restored(condensed, part.batch)
+            losses["mlm_head"] = self.masked_lm_loss(condensed, part.batch)
         return losses
 
     def forward(self, part: Spans) -> tuple[Tensor, list[Tensor]]:
-        """Return the vectors `(n, dim)` of spans, and the states `(n, longest, dim)` of all layers or of the
+        """Return the vectors `(n, dim)` of spans, and the states `(n, width, dim)` of all layers or of the
         last.
         """
         if self.dropout:
             torch.manual_seed(part.seed)
-        batch, deep = part.batch, self.condenser is not None
+        batch, all_layers = part.batch, self.condenser is not None
         output = self.model.base_model(
-            input_ids=batch.ids, attention_mask=batch.mask, output_hidden_states=deep
+            input_ids=batch.ids, attention_mask=batch.mask, output_hidden_states=all_layers
         )
         mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask
         vectors = self.projection(self.pool(output[0], mask)).float()
-        return vectors, [*(output.hidden_states[:-1] if deep else ()), output[0]]
+        return vectors, [*(output.hidden_states[:-1] if all_layers else ()), output[0]]
 
     def contrast(self, vectors: Tensor) -> Tensor:
         """Return the contrastive losses of all rows, computed in fp32."""
@@ -238,7 +239,7 @@ def cut_spans(ids: TokenIds, start: int, frame: Frame, limit: int, seed: int) ->
     """
     ends = np.flatnonzero(np.isin(ids, frame.stops)) + 1
     ends = np.unique(np.concatenate([ends, [len(ids)]]))
-    early = scattered((start + ends).astype(np.uint64), seed) < CLOSED_EARLY * 2.0**64
+    early = scramble((start + ends).astype(np.uint64), seed) < CLOSED_EARLY * 2.0**64
     borders, sentence_start, must_end = [0], 0, False
     for end, close in zip(ends.tolist(), early.tolist(), strict=True):
         if (must_end or end - borders[-1] > limit) and sentence_start - borders[-1] >= MIN_SPAN_TOKENS:
@@ -306,7 +307,7 @@ class CondenserHead(torch.nn.Module):
         states: Tensor = self.layers(torch.cat([last[:, :1], early[:, 1:]], dim=1), hidden)[0]
         return states
 
-    def named(self) -> dict[str, torch.nn.Parameter]:
+    def named_weights(self) -> dict[str, torch.nn.Parameter]:
         """Return the weights by their names in files: `condenser.0.attention.self.query.weight`."""
         return {
             CONDENSER + name.removeprefix("layer."): parameter
@@ -340,7 +341,7 @@ def make_condenser(dam: Dam, count: int | None, seed: int) -> CondenserHead | No
 
 def fill_head(head: CondenserHead, tensors: dict[str, Tensor], path: Path) -> None:
     """Copy stored weights, if there are any, into a head. Raises ModelError if they do not fit."""
-    weights = head.named()
+    weights = head.named_weights()
     if tensors and {name: tensor.shape for name, tensor in tensors.items()} != {
         name: parameter.shape for name, parameter in weights.items()
     }:

@@ -28,7 +28,7 @@ class Contrastive(EncodedApart):
     help = "with negatives"
     on = "labels"
 
-    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    def query_losses(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Return the cross-entropy of each query, `(n,)`."""
         relevant = self.batches.examples.positives
         numbers = batch.queries.tolist()

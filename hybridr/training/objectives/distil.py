@@ -23,7 +23,7 @@ class MarginMse(EncodedApart):
     teacher = True
     rows_apart = True
 
-    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    def query_losses(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Return the loss of each query, `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
         return margin_mse_rows(scores, torch.as_tensor(batch.teacher).to(scores))

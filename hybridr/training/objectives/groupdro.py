@@ -39,8 +39,8 @@ class GreedyDro:
         `means` start at 0, `running_sizes` at 1. `group_losses` are the mean losses of the groups in a batch,
         `batch_sizes` the numbers of its samples in each group.
         """
-        moved = (1 - self.decay) * means + self.decay * group_losses.detach()
-        means = torch.where(batch_sizes > 0, moved, means)
+        running_means = (1 - self.decay) * means + self.decay * group_losses.detach()
+        means = torch.where(batch_sizes > 0, running_means, means)
         running_sizes = (1 - self.decay) * running_sizes + self.decay * batch_sizes
         # The worst groups weigh 1 / share until they make up the share; the next group gets the remainder.
         order = torch.argsort(means, descending=True)
@@ -79,7 +79,7 @@ class GroupDro(Grouped):
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> GroupDro:
         """Return the method with the published constants."""
-        return cls(objective, cls.clusters(objective, materials), materials.own.clusters)
+        return cls(objective, cls.clusters(objective, materials), materials.method_settings.clusters)
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Update running means, sizes and weights; return the new weights and the weighted loss."""
@@ -90,7 +90,7 @@ class GroupDro(Grouped):
         """Return weights, groups, running means and running sizes for a checkpoint."""
         return super().tensors() | {"means": self.means, "sizes": self.sizes}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state from the tensors of a checkpoint."""
-        super().take(tensors)
+        super().restore(tensors)
         self.means, self.sizes = (tensors[name].to(self.means.device) for name in ("means", "sizes"))

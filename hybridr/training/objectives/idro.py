@@ -25,14 +25,14 @@ with extra("train", "training a model"):
     from torch.nn import functional
 
 RESTARTS, ITERATIONS = 5, 500
-FITTED = 256  # vectors per cluster that fit the centres; every vector joins its nearest centre
+VECTORS_PER_CLUSTER = 256  # vectors per cluster that fit the centres; every vector joins its nearest centre
 LAYER = re.compile(r"\blayer\.(\d+)\.")
-GROUPED = ("weights_after", "group_losses", "group_sizes")  # values of the log by group
+GROUP_SERIES = ("weights_after", "group_losses", "group_sizes")  # values of the log by group
 Layers = Sequence[int] | Literal["all"] | None
 """Numbers of encoder layers from 0; "all" are all encoder weights, None is the last quarter of the layers."""
 
 
-def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
+def cluster_vectors(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
     """Return the cluster of each vector `(n, dim)`, 0..count-1, by L2 k-means as in COCO-DR.
 
     A cluster may stay empty. Raises DataError for fewer vectors than clusters, or if all fall into one.
@@ -44,7 +44,7 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
             f"{quantity(len(vectors), 'query')} cannot make {count} clusters",
             hint="--method-settings clusters=N lowers their number",
         )
-    sample = default_rng([seed, 7]).permutation(len(vectors))[: FITTED * count]
+    sample = default_rng([seed, 7]).permutation(len(vectors))[: VECTORS_PER_CLUSTER * count]
     means = KMeans(count, n_init=RESTARTS, max_iter=ITERATIONS, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer different vectors than clusters: some stay empty
@@ -100,19 +100,20 @@ class IdroRule:
         `(k, k)` of the gradients of the group means; those of absent groups do not count.
         """
         present = sizes > 0
-        code = self.variant == "code"
+        is_code = self.variant == "code"
         products = torch.where(torch.outer(present, present), products, 0.0)
-        if code:
+        if is_code:
             norms = products.diagonal().clamp(min=0).sqrt().clamp(min=1e-12)
             products = products / torch.outer(norms, norms)
         scale = group_losses.detach().clamp(min=0) ** self.power
         gains = (torch.outer(scale, scale) * products).sum(0)
-        gains = self.rate * (gains / len(weights) if code else gains) * present
-        moved = (weights**self.decay if code else weights) * torch.exp(gains - gains.max())
-        if not code:
-            return moved / moved.sum()
-        moved = moved * present
-        return (moved / moved.sum()).clamp(min=self.floor)
+        gains = self.rate * (gains / len(weights) if is_code else gains) * present
+        factors = torch.exp(gains - gains.max())
+        if not is_code:
+            new_weights = weights * factors
+            return new_weights / new_weights.sum()
+        new_weights = weights**self.decay * factors * present
+        return (new_weights / new_weights.sum()).clamp(min=self.floor)
 
 
 class ClusteringSettings(Stage):
@@ -143,7 +144,7 @@ class Grouped(Plain):
         self.groups = torch.from_numpy(groups).to(objective.processes.device)
         self.weights = weights.to(objective.processes.device)
         self.used = used
-        self.seen: dict[str, Tensor] = {}
+        self.last_values: dict[str, Tensor] = {}
         """Values of the last step, by name."""
 
     @staticmethod
@@ -154,7 +155,9 @@ class Grouped(Plain):
         if processes.is_main:
             queries = [row.tolist() for row in objective.batches.examples.queries]
             vectors = objective.module.encode_queries(queries, max_tokens=objective.limits.query)
-            groups = torch.from_numpy(cluster(vectors, materials.own.clusters, settings.seed))
+            groups = torch.from_numpy(
+                cluster_vectors(vectors, materials.method_settings.clusters, settings.seed)
+            )
         processes.add_up([groups := groups.to(processes.device)])
         return groups.cpu().numpy()
 
@@ -164,7 +167,7 @@ class Grouped(Plain):
         groups, former = self.groups[numbers], self.weights
         means, sizes = group_means(compared.losses, groups, len(former))
         self.weights, loss = self.weigh(compared.losses, groups, means, sizes)
-        self.seen = {
+        self.last_values = {
             "row_losses": compared.losses.detach(),
             "group_losses": means.detach(),
             "group_sizes": sizes,
@@ -184,24 +187,27 @@ class Grouped(Plain):
         """Return weights and groups for a checkpoint."""
         return {"weights": self.weights, "groups": self.groups}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore weights and groups from the tensors of a checkpoint."""
         self.weights, self.groups = (tensors[name].to(self.weights.device) for name in ("weights", "groups"))
 
     def observed(self) -> dict[str, Any]:
         """Return the unweighted loss, and weights and mean losses by group, of the last step."""
-        values: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
-        return values | {"loss_ranking": self.seen["row_losses"].mean().item()}
+        values: dict[str, Any] = {name: self.last_values[name].tolist() for name in GROUP_SERIES}
+        return values | {"loss_ranking": self.last_values["row_losses"].mean().item()}
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return for each cluster its number of queries, mean and last weight, and mean loss."""
-        weights, losses, sizes = (np.array(run.observed[name]) for name in GROUPED)
-        step_counts = np.maximum(1, (sizes > 0).sum(0))
+        """Return for each cluster its number of queries, mean and last weight, and mean loss.
+
+        The mean is over the steps in which the cluster occurred; in the others its logged loss is 0.
+        """
+        weights, losses, sizes = (np.array(run.observed[name]) for name in GROUP_SERIES)
+        steps_present = np.maximum(1, (sizes > 0).sum(0))
         rows = zip(
             np.bincount(self.groups.cpu().numpy(), minlength=len(self.weights)).tolist(),
             weights.mean(0).tolist(),
             weights[-1].tolist(),
-            (losses.sum(0) / step_counts).tolist(),
+            (losses.sum(0) / steps_present).tolist(),
             strict=True,
         )
         names = ("queries", "mean_weight", "last_weight", "mean_loss")
@@ -242,7 +248,7 @@ class Idro(Grouped):
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Idro:
         """Return the method in the released variant, or in that of the paper."""
-        options, groups = materials.own, cls.clusters(objective, materials)
+        options, groups = materials.method_settings, cls.clusters(objective, materials)
         return cls(objective, groups, options.clusters, IdroRule(variant=options.variant or "code"))
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:

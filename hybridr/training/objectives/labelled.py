@@ -54,7 +54,7 @@ class ComparedBatch:
     """`(n * k, dim)`"""
     passages: Passages
     """The positives of this process's share."""
-    beside: tuple[Tensor, ...]
+    extra_vectors: tuple[Tensor, ...]
     """Vectors of the texts that the method encodes besides the batch."""
 
 
@@ -63,7 +63,7 @@ class Materials:
     """Inputs of a method besides the objective: settings and target texts."""
 
     settings: RemSettings
-    own: Any
+    method_settings: Any
     """Settings of the method."""
     target: TargetTexts | None = None
 
@@ -74,7 +74,7 @@ class Plain:
     own_settings: type[Stage] = NoSettings
 
     @staticmethod
-    def kept_vectors(own: Any) -> int:
+    def kept_vectors(method_settings: Any) -> int:
         """Return the number of vectors per query in a checkpoint, by the settings of the method."""
         return 0
 
@@ -83,7 +83,7 @@ class Plain:
         """Return the method for a training."""
         return cls()
 
-    def encoded(self, step: int) -> tuple[Tensor, ...]:
+    def extra_vectors(self, step: int) -> tuple[Tensor, ...]:
         """Return vectors that the method needs besides the batch of a step, encoded by all processes
         together.
         """
@@ -97,7 +97,7 @@ class Plain:
         """Return the method's state as tensors for a checkpoint."""
         return {}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the method's state from the tensors of a checkpoint."""
 
     def observed(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Labelled:
         """Return the batch of all processes, of which each process encodes its share."""
         return [self.batches(step)]
 
-    def own(self, batch: Batch) -> Batch:
+    def process_share(self, batch: Batch) -> Batch:
         """Return this process's share of a batch."""
         return batch.share(self.processes.rank, self.processes.count)
 
@@ -170,17 +170,17 @@ class EncodedApart(Labelled):
 
     def loss(self, part: Batch) -> Tensor:
         """Return the loss over the batch of all processes."""
-        queries, positives, negatives, passages = self.encoded(self.own(part))
-        extra_vectors = self.method.encoded(part.step)
+        queries, positives, negatives, passages = self.encode_batch(self.process_share(part))
+        extra_vectors = self.method.extra_vectors(part.step)
         queries, positives, negatives = (
             self.processes.gathered(vectors) for vectors in (queries, positives, negatives)
         )
         with torch.autocast(queries.device.type, enabled=False):
-            losses = self.compared(part, queries, positives, negatives)
+            losses = self.query_losses(part, queries, positives, negatives)
             batch = ComparedBatch(part, losses, queries, positives, negatives, passages, extra_vectors)
             return self.method.loss(batch) + self.penalty(part.step, queries, positives, negatives)
 
-    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    def query_losses(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Return the losses `(n,)` of n queries from their vectors, those of n positives and of n * k
         negatives.
         """
@@ -188,8 +188,8 @@ class EncodedApart(Labelled):
 
     def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Return each query's scores with its positive and negatives, `(n, 1 + k)`, over the temperature."""
-        own_negatives = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
-        documents = torch.cat([positives.unsqueeze(1), own_negatives], dim=1)  # (n, 1 + k, ...)
+        negatives = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
+        documents = torch.cat([positives.unsqueeze(1), negatives], dim=1)  # (n, 1 + k, ...)
         if isinstance(self.module, Colbert):
             scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
         else:
@@ -207,7 +207,7 @@ class EncodedApart(Labelled):
         ramp = min(1.0, step / self.batches.per_epoch) ** 2
         return self.flops * ramp * (flops(queries) + flops(*documents))
 
-    def encoded(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Passages]:
+    def encode_batch(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Passages]:
         """Return the vectors of queries, positives and negatives of a batch, and the positives' token
         states.
         """

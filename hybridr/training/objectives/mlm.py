@@ -16,7 +16,15 @@ from ...relevance.corpus import held_out_count
 from ..backbone import Dam
 from ..loop import Processes
 from ..settings import DamSettings
-from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step
+from ..token_cache import (
+    Frame,
+    TokenCache,
+    TokenIds,
+    TokenWindows,
+    cut_by_length,
+    fixed_windows,
+    step_windows,
+)
 from . import Recipe, TrainingPrecision
 
 MAX_WARM_UP_STEPS = 1000  # steps
@@ -56,7 +64,7 @@ class MaskedLm:
         number format of the training.
         """
         attention = fastest_attention(processes.device, precision)
-        self.model: Any = prepared(dam.model, settings.dropout, attention).to(processes.device)
+        self.model: Any = set_up_model(dam.model, settings.dropout, attention).to(processes.device)
         self.module: torch.nn.Module = self.model
         self.weights: Mapping[str, torch.nn.Parameter] = dict(self.model.named_parameters())
         self.dropout = settings.dropout > 0
@@ -95,7 +103,7 @@ class MaskedLm:
 
     def windows(self, step: int) -> TokenWindows:
         """Return the batch of a step, for all processes."""
-        return windows_of_step(
+        return step_windows(
             self.cache,
             self.frame,
             first=self.held_out,
@@ -108,8 +116,8 @@ class MaskedLm:
     def share(self, windows: TokenWindows) -> Iterator[Any]:
         """Yield the micro-batches of this process's share of a batch that have a masked token."""
         order = np.argsort(-windows.lengths, kind="stable")
-        own_rows = order[self.processes.rank :: self.processes.count]
-        return (part for _, part in self.micro_batches(windows, own_rows) if len(part.positions))
+        process_rows = order[self.processes.rank :: self.processes.count]
+        return (part for _, part in self.micro_batches(windows, process_rows) if len(part.positions))
 
     def micro_batches(self, windows: TokenWindows, texts: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
         """Yield (rows, micro-batch) for the rows `texts` of a batch, cut by length.
@@ -118,7 +126,7 @@ class MaskedLm:
         allocator a block; thousands of sizes would multiply the memory.
         """
         widths = np.minimum(round_up(windows.lengths[texts], WIDTHS), self.max_tokens)
-        for group in cut(widths, self.budget, OVERHEAD) if len(texts) else ():
+        for group in cut_by_length(widths, self.budget, OVERHEAD) if len(texts) else ():
             rows = texts[group]
             lengths = windows.lengths[rows]
             width = min(round_up(int(lengths.max()), WIDTHS), self.max_tokens)
@@ -128,8 +136,8 @@ class MaskedLm:
             places = (starts[:, None] + np.arange(width))[filled]
             ids[filled] = windows.ids[places]
             indices = np.searchsorted(windows.masked, places)
-            hit = np.append(windows.masked, -1)[indices] == places
-            positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
+            is_masked = np.append(windows.masked, -1)[indices] == places
+            positions, targets = np.flatnonzero(filled)[is_masked], windows.targets[indices[is_masked]]
             unused, device = round_up(len(positions), MASKED) - len(positions), self.processes.device
             yield (
                 rows,
@@ -146,10 +154,12 @@ class MaskedLm:
         """Return the cross-entropy summed over a micro-batch, divided by the masked tokens of the entire
         batch.
         """
-        return self.restored(self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part)
+        return self.masked_lm_loss(
+            self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part
+        )
 
-    def restored(self, states: Tensor, part: MicroBatch) -> Tensor:
-        """Return the masked-LM loss of a micro-batch from the states `(documents, longest, dim)`."""
+    def masked_lm_loss(self, states: Tensor, part: MicroBatch) -> Tensor:
+        """Return the masked-LM loss of a micro-batch from its states `(documents, width, dim)`."""
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
         return (
             functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
@@ -173,7 +183,7 @@ class MaskedLm:
         rows = np.arange(self.held_out)
         return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
 
-    def leave(self, folder: Path) -> list[str]:
+    def write_extra_weights(self, folder: Path) -> list[str]:
         """Return no file names, since there are no weights besides the DAM."""
         return []
 
@@ -183,7 +193,7 @@ def fastest_attention(device: torch.device, precision: TrainingPrecision) -> str
     return "eager" if device.type == "cpu" and precision == "bf16" else "sdpa"
 
 
-def prepared(model: Any, dropout: float, attention: str) -> Any:
+def set_up_model(model: Any, dropout: float, attention: str) -> Any:
     """Set dropout and attention of a model and return the model."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -208,9 +218,9 @@ class MicroBatch(NamedTuple):
     """One micro-batch of masked texts as tensors."""
 
     ids: Tensor
-    """`(documents, longest)`."""
+    """`(documents, width)`."""
     mask: Tensor | None
-    """`(documents, longest)`, 0 at padding; None without padding, which is faster."""
+    """`(documents, width)`, 0 at padding; None without padding, which is faster."""
     positions: Tensor
     """Masked positions in the flattened `ids`, `(masked,)`, padded with zeros."""
     targets: Tensor

@@ -20,7 +20,7 @@ from ...errors import DataError, SettingsError, extra
 from ...relevance.corpus import MIN_QUERIES
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
-from ..loop import make_optimizer, moved
+from ..loop import make_optimizer, placed_moment
 from ..runs import Training
 from . import Recipe
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
@@ -54,17 +54,17 @@ def domain_loss(logits: Tensor, domain: int) -> Tensor:
     return functional.cross_entropy(logits, torch.full((len(logits),), domain, device=logits.device))
 
 
-def confusion(logits: Tensor) -> Tensor:
+def confusion_loss(logits: Tensor) -> Tensor:
     """Return MoDIR's default loss, which is least (log 2) if neither domain fits better."""
     return (domain_loss(logits, 0) + domain_loss(logits, 1)) / 2
 
 
-def minimax(source: Tensor, target: Tensor) -> Tensor:
+def minimax_loss(source: Tensor, target: Tensor) -> Tensor:
     """Return minus the classifier's loss on the logits of both domains."""
     return -(domain_loss(source, 0) + domain_loss(target, 1))
 
 
-def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
+def adversarial_loss(kind: str, logits: Sequence[Tensor]) -> Tensor:
     """Return the encoder's adversarial loss, summed over the four groups of texts of a step.
 
     `logits` are of source queries, source documents, target queries and target documents; `kind` is
@@ -72,9 +72,9 @@ def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
     """
     source, target = logits[:2], logits[2:]
     if kind == "confusion":
-        return torch.stack([confusion(part) for part in logits]).sum()
+        return torch.stack([confusion_loss(part) for part in logits]).sum()
     if kind == "minimax":
-        return torch.stack([minimax(*pair) for pair in zip(source, target, strict=True)]).sum()
+        return torch.stack([minimax_loss(*pair) for pair in zip(source, target, strict=True)]).sum()
     return torch.stack([domain_loss(part, 0) for part in target]).sum()
 
 
@@ -101,8 +101,8 @@ class Game:
     def __post_init__(self) -> None:
         if self.queue % self.entries:
             raise SettingsError(
-                f"a queue of {self.queue} is no multiple of the {self.entries} entries of an update",
-                hint=f"queue = {max(1, self.queue // self.entries) * self.entries} would be",
+                f"a queue of {self.queue} is not a multiple of the {self.entries} entries of an update",
+                hint=f"set queue = {max(1, self.queue // self.entries) * self.entries}",
             )
 
     def reads(self, length: int) -> list[int]:
@@ -164,7 +164,7 @@ class Classifier:
         tensors = {f"moment.{name}": value for name, value in moments.items() if value is not None}
         return tensors | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore weights, moments and queue from the tensors of a checkpoint."""
         with torch.no_grad():
             self.weights.copy_(tensors["classifier"])
@@ -174,7 +174,7 @@ class Classifier:
         }
         if moments:
             self.optimizer.state[self.weights] = {
-                part: moved(value, part, self.weights) for part, value in moments.items()
+                part: placed_moment(value, part, self.weights) for part, value in moments.items()
             }
 
 
@@ -191,7 +191,7 @@ class ModirSettings(Stage):
     queue_entries: int = Field(50, ge=1, description="of the queue, in one of its updates")
 
     def model_post_init(self, _: Any) -> None:
-        """Raise SettingsError early for a queue that is no multiple of its entries."""
+        """Raise SettingsError early for a queue that is not a multiple of its entries."""
         Game(queue=self.queue, entries=self.queue_entries)
 
 
@@ -224,18 +224,18 @@ class Modir(Plain):
             classifier = (2 * uniform - 1) / sqrt(dim)  # uniform within 1 / sqrt(dim)
         self.classifier = Classifier(game, classifier.to(device))
         self.diagnosis = diagnosis
-        self.seen: dict[str, Any] = {}
+        self.last_values: dict[str, Any] = {}
         """Values of the last step, by name."""
 
     @staticmethod
-    def kept_vectors(own: Any) -> int:
+    def kept_vectors(method_settings: Any) -> int:
         """Return the number of vectors per query in all entries of the queue."""
-        return len(DOMAINS) * int(own.queue)
+        return len(DOMAINS) * int(method_settings.queue)
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Modir:
         """Return the method for the target, with a diagnosis before the first step and three more."""
-        settings, options, target = materials.settings, materials.own, materials.target
+        settings, options, target = materials.settings, materials.method_settings, materials.target
         assert target is not None  # a target selects this method
         rate = CLASSIFIER_RATE * objective.recipe.learning_rate
         game = Game(
@@ -249,11 +249,11 @@ class Modir(Plain):
         interval = max(1, -(-objective.recipe.steps // DIAGNOSES))
         return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, interval, settings.seed))
 
-    def encoded(self, step: int) -> tuple[Tensor, ...]:
+    def extra_vectors(self, step: int) -> tuple[Tensor, ...]:
         """Return vectors of target queries and a document each: in odd steps the second, else the first."""
         objective = self.objective
         if self.diagnosis is not None and (step - 1) % self.diagnosis.every == 0:
-            self.diagnosis.now()
+            self.diagnosis.measure()
         batch = self.target(step).share(objective.processes.rank, objective.processes.count)
         texts, limits = self.target.texts, objective.limits
         queries = objective.encode(texts.queries, batch.queries, limits.query)
@@ -269,15 +269,15 @@ class Modir(Plain):
         documents = compared.positives
         if step % 2:  # in odd steps the first negative of each source query
             documents = compared.negatives.view(len(documents), -1, documents.shape[1])[:, 0]
-        vectors = (compared.queries, documents, *compared.beside)
+        vectors = (compared.queries, documents, *compared.extra_vectors)
         guesses = zip(self.classifier.logits(vectors), DOMAINS, strict=True)
         hits = torch.cat([part.argmax(1) == domain for part, domain in guesses])
         pushed = torch.stack([part.detach() for part in vectors])
         self.classifier.learn(pushed)
         logits = self.classifier.logits(vectors)
-        term = adversarial(self.game.loss, logits)
+        term = adversarial_loss(self.game.loss, logits)
         weight = float(self.game.weight * 2 ** (-(step - 1) / self.game.half_life))  # lambda of the step
-        self.seen = {
+        self.last_values = {
             "loss_ranking": ranking.item(),
             "loss_adversarial": term.item(),
             "lambda": weight,
@@ -294,16 +294,18 @@ class Modir(Plain):
             tensors["diagnosis"] = torch.tensor(list(self.diagnosis.last.values()), dtype=torch.float64)
         return tensors
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore classifier, queue and last diagnosis from the tensors of a checkpoint."""
-        self.classifier.take(tensors)
+        self.classifier.restore(tensors)
         if self.diagnosis is not None:
             self.diagnosis.last = dict(zip(self.diagnosis.last, tensors["diagnosis"].tolist(), strict=True))
 
     def observed(self) -> dict[str, Any]:
         """Return the terms of the loss, lambda, and the classifier's accuracy on the last batch."""
         names = ("loss_ranking", "loss_adversarial", "lambda", "local_accuracy")
-        values = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
+        values = {name: self.last_values[name] for name in names} | {
+            "loss_classifier": self.classifier.losses[-1]
+        }
         if self.diagnosis is not None:
             values |= {f"accuracy_{side}": value for side, value in self.diagnosis.last.items()}
         return values
@@ -321,7 +323,7 @@ class Modir(Plain):
             "local_accuracy": [float(np.mean(local[:tenth])), float(np.mean(local[-tenth:]))],
             **{
                 f"accuracy_{side}": [observed[f"accuracy_{side}"][0], value]
-                for side, value in self.diagnosis.now().items()
+                for side, value in self.diagnosis.measure().items()
             },
         }
 
@@ -345,17 +347,17 @@ class Diagnosis:
         ]
         self.objective, self.every, self.seed = objective, every, seed
         self.last = dict.fromkeys(("queries", "documents"), 0.0)
-        """The last measurement."""
+        """The last measurement; 0.0 before any."""
 
-    def now(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Encode the samples, train a classifier, and return its accuracy for queries and documents."""
         module = self.objective.module
-        training = module.training
+        was_training = module.training
         queries, documents, target_queries, target_documents = (
             module.encode_documents([rows[number].tolist() for number in numbers], max_tokens=limit)
             for rows, numbers, limit in self.samples
         )
-        module.train(training)
+        module.train(was_training)
         groups = [(queries, target_queries), (documents, target_documents)]
         self.last = dict(zip(("queries", "documents"), domain_accuracy(groups, self.seed), strict=True))
         return self.last

@@ -21,7 +21,7 @@ class PairChoice(Labelled):
 
     def loss(self, part: Batch) -> torch.Tensor:
         """Return this process's share of the mean loss over the batch of all processes."""
-        share = self.own(part)
+        share = self.process_share(part)
         documents = np.column_stack([share.positives, share.negatives])
         examples = self.batches.examples
         rows = [

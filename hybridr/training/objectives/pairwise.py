@@ -19,7 +19,7 @@ class Pairwise(EncodedApart):
     on = "labels"
     rows_apart = True
 
-    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    def query_losses(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Return the cross-entropy of each query, `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
         targets = scores.new_zeros(len(scores)).long()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.search.search import Search
-from hybridr.training.judged import mine, read_judged_beir
+from hybridr.training.judged import mine_negatives, read_judged_beir
 from support.rem_training import write_toy
 
 
@@ -14,8 +14,8 @@ def test_negatives_of_an_index(cluster, index_name, tmp_path):
     load(cluster, folder, LoadSettings(index=index_name))
     judged = read_judged_beir(folder)
     search = Search(cluster, index_name, mode="lexical")
-    here = mine(judged, tmp_path / "here", 5)
-    there = mine(judged, tmp_path / "cluster", 5, rank=search.run, source=index_name)
+    here = mine_negatives(judged, tmp_path / "here", 5)
+    there = mine_negatives(judged, tmp_path / "cluster", 5, rank=search.run, source=index_name)
     common = all_mined = 0
     lines = (one.read_text().splitlines() for one in (here, there))
     for ours, theirs in zip(*lines, strict=True):
