@@ -27,8 +27,8 @@ STORED_MEAN = np.dtype("<f2")
 ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
 
-def bytes_a_token(width: int) -> int:
-    """Return the bytes of a token with this many dimensions: 48 for 384."""
+def bytes_per_token(width: int) -> int:
+    """Return the number of bytes that store a token of `width` dimensions: 48 for 384."""
     longs = -(-width // BITS_OF_LONG)  # rounded up
     return longs * BITS_OF_LONG // 8
 
@@ -39,7 +39,7 @@ def pack_bits(states: Vectors, mean: Vectors) -> Bits:
     States are compared as float16, like the stored mean, so that states stored as float16 give the same bits.
     """
     packed = np.packbits(states.astype(STORED_MEAN).astype(np.float32) > mean, axis=1)
-    padded: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
+    padded: Bits = np.pad(packed, ((0, 0), (0, bytes_per_token(len(mean)) - packed.shape[1])))
     return padded
 
 
@@ -107,9 +107,9 @@ def heaviest_tokens(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
     return bits[rows], weights[rows] / weights[rows].sum()
 
 
-def agreement(left: Bits, right: bytes) -> float:
+def agreement(bits: Bits, stored: bytes) -> float:
     """Return the share of equal bits, 0 to 1, of two documents of the same size; 1 without bits."""
-    if not left.size:
+    if not bits.size:
         return 1.0
-    differences = ONES[left.reshape(-1) ^ np.frombuffer(right, dtype=np.uint8)]
-    return 1.0 - float(differences.sum(dtype=np.int64)) / (8 * left.size)
+    differences = ONES[bits.reshape(-1) ^ np.frombuffer(stored, dtype=np.uint8)]
+    return 1.0 - float(differences.sum(dtype=np.int64)) / (8 * bits.size)

@@ -28,7 +28,7 @@ Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
 
 WEIGHTS_FILE = "model.safetensors"
 ENCODED_TOGETHER = 64  # documents
-MAX_PROMPT_CHARACTERS = 10_000  # characters before a query or a document
+MAX_PROMPT_CHARACTERS = 10_000  # before a query or a document
 Token: TypeAlias = tuple[int, int, int | None]
 """Start and end of a token in characters, and the number of its word."""
 
@@ -117,8 +117,8 @@ class Offers:
     """Abilities of an encoder beyond `Encoder`; the defaults are those of an encoder without `offers`.
 
     `languages` are ISO 639-1 codes, empty if unknown. Other processes can open the encoder from `folder`.
-    `precision` and `backend` are those for documents; `chosen` is the reason, if they were chosen by a
-    measurement. Up to `calls_at_once` threads may call the encoder, best with `documents_at_once` texts each.
+    `precision` and `backend` are those for documents; `precision_reason` says why, if a measurement chose
+    them. Up to `calls_at_once` threads may call the encoder, best with `documents_at_once` texts each.
     `counts` returns the number of tokens of each text, with special ones, uncut and without a prefix; `spans`
     returns the positions of tokens; `width` is the dimension of a token's state of a `TokenEncoder`.
     """
@@ -127,7 +127,7 @@ class Offers:
     folder: Path | None = None
     precision: str = "fp32"
     backend: str = "onnx"
-    chosen: str = ""
+    precision_reason: str = ""
     calls_at_once: int = 1
     documents_at_once: int = ENCODED_TOGETHER
     counts: Callable[[Sequence[str]], list[int]] | None = None
@@ -178,10 +178,10 @@ def offers_of(encoder: object) -> Offers:
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:
     """Return `texts` unchanged. Raises DataError for a single string, or an item that is not a string."""
     if isinstance(texts, str):
-        raise DataError("a list of texts was needed, one string was given", hint="encode([text])")
+        raise DataError("a list of texts is needed; one string was given", hint="encode([text])")
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DataError(f"text {position} is a {type(text).__name__}, a string was needed")
+            raise DataError(f"text {position} is a {type(text).__name__}; a string is needed")
     return texts
 
 

@@ -82,11 +82,11 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
     if backend == "torch":
         engine: Engine = from_training("torch_models", "open_torch", "the backend torch")(folder, precision)
         return engine
-    graph = sound_graph(folder, precision)
+    graph = ensure_graph(folder, precision)
     return open_openvino(graph, precision, threads) if backend == "openvino" else open_onnx(graph)
 
 
-def sound_graph(folder: Path, precision: str) -> Path:
+def ensure_graph(folder: Path, precision: str) -> Path:
     """Return the path of a folder's graph for a precision, after checking the graph.
 
     A missing int8 graph is made from the fp32 graph (in a second, for MiniLM) and cached by its sha256.
@@ -100,7 +100,7 @@ def sound_graph(folder: Path, precision: str) -> Path:
             from .quantization import quantize  # onnx is slow to import
 
             with storing(graph), replacing(graph) as temporary:
-                quantize(sound_graph(folder, "fp32"), temporary)
+                quantize(ensure_graph(folder, "fp32"), temporary)
     require_size(graph)
     require_small_graph(graph)
     return graph

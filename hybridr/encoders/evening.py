@@ -31,7 +31,7 @@ class Evening(NamedTuple):
     rows: Vectors
 
     @classmethod
-    def fitted(cls, documents: Vectors) -> Evening | None:
+    def fit(cls, documents: Vectors) -> Evening | None:
         """Return the evening for an index with these document vectors `(n, dim)`; None if they vary in fewer
         than eight directions.
 
@@ -49,7 +49,7 @@ class Evening(NamedTuple):
 
     @classmethod
     @lru_cache(16)  # each search reads that of its index
-    def read(cls, text: str, dim: int) -> Evening | None:
+    def from_text(cls, text: str, dim: int) -> Evening | None:
         """Return the evening in the string `text`; None if it is invalid or of another dimension."""
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
@@ -65,7 +65,7 @@ class Evening(NamedTuple):
         """Return the evening as text, rounded to half precision: 2.7 bytes a number."""
         return base64.b64encode(np.vstack([self.mean, self.rows]).astype("<f2").tobytes()).decode()
 
-    def of(self, queries: Vectors) -> Vectors:
+    def apply(self, queries: Vectors) -> Vectors:
         """Return query vectors `(n, dim)` evened out, of length 1."""
         centred: Vectors = unit_length(queries) - self.mean
         shares: Vectors = centred @ self.rows.T  # (n, rows)
@@ -74,4 +74,4 @@ class Evening(NamedTuple):
 
 def even_out(queries: Vectors, evening: Evening | None) -> Vectors:
     """Return query vectors evened out; unchanged without an evening."""
-    return evening.of(queries) if evening else queries
+    return evening.apply(queries) if evening else queries

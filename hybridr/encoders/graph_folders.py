@@ -23,8 +23,8 @@ from ..errors import DownloadError, FingerprintMismatch, ModelError
 from ..files.local import read_manifest, read_within
 from ..files.remembered import known_encoder_folder, remember_encoder
 from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, require_no_links, with_prefix
-from .engines import GRAPHS, OUTPUT, open_engine, sound_graph
-from .opening import GraphEntry, Prefixes, checked_entry, physical_cores, require_outputs, tokenizer_in
+from .engines import GRAPHS, OUTPUT, ensure_graph, open_engine
+from .opening import GraphEntry, Prefixes, checked_entry, open_tokenizer, physical_cores, require_outputs
 from .sessions import graph_inputs, open_session, session_outputs
 from .tokens import TOKENIZER_FILE, encode_ids, pad_rows, require_shape, run_batches
 
@@ -47,7 +47,7 @@ class GraphFolder:
         self.details = graph_entry(type(self), self.folder)
         require_outputs(self.folder, (GRAPHS["fp32"], TOKENIZER_FILE))
         self.fingerprint, self.max_tokens = self.details.fingerprint, self.details.max_tokens
-        self._texts, self._threads = tokenizer_in(self.folder), physical_cores()
+        self._texts, self._threads = open_tokenizer(self.folder), physical_cores()
 
 
 F = TypeVar("F", bound=GraphFolder)
@@ -61,7 +61,8 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
         require_no_links(folder)
     entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
     if entry is None:
-        problem = f"holds no {kind.entry.replace('_', ' ')} of hybridr" if folder.is_dir() else "is not there"
+        name = kind.entry.replace("_", " ")
+        problem = f"holds no {name} of hybridr" if folder.is_dir() else "does not exist"
         raise ModelError(f"{folder} {problem}", hint=kind.how_to_make)
     return checked_entry(kind.kind, entry, folder, kind.entry)
 
@@ -79,8 +80,8 @@ def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
     assert isinstance(encoder, kind)
     if fingerprint and encoder.fingerprint != fingerprint:
         raise FingerprintMismatch(
-            f"{place} is the {name} {encoder.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
-            hint="give the folder of that one",
+            f"{place} holds the {name} {encoder.fingerprint[:12]}, but {fingerprint[:12]} wrote the index",
+            hint="give the folder of the one that wrote it",
         )
     if known_encoder_folder(encoder.fingerprint) != place.resolve():
         with suppress(DownloadError):  # the encoder works without the note on this machine's disk
@@ -113,7 +114,7 @@ class PairScorer(GraphFolder):
         Raises ModelError for another folder, or a damaged one.
         """
         super().__init__(folder)
-        self._session = open_session(sound_graph(self.folder, precision or self.details.precision))
+        self._session = open_session(ensure_graph(self.folder, precision or self.details.precision))
         self._inputs = [value.name for value in self._session.get_inputs()]
 
     def score(self, pairs: Sequence[tuple[str, str]], *, within_s: float | None = None) -> Vectors:
@@ -129,7 +130,7 @@ class PairScorer(GraphFolder):
         deadline = None if within_s is None else time.monotonic() + within_s
 
         def fill(batch: NDArray[np.int64]) -> None:
-            """Score a batch of pairs, unless the time is over."""
+            """Score a batch of pairs, unless the deadline has passed."""
             if deadline is None or time.monotonic() < deadline:
                 rows, segments = zip(*(tokenized[place] for place in batch), strict=True)
                 ids, mask = pad_rows(rows)
@@ -181,7 +182,7 @@ class SparseEncoder(GraphFolder):
         words = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
         if (highest := max(words, default=0)) >= self._size:
             raise ModelError(
-                f"the tokenizer has ids up to {highest:,}, the graph gives {self._size:,} weights"
+                f"the tokenizer has ids up to {highest:,}; the graph gives {self._size:,} weights"
             )
         self.tokens = [words.get(place, f"[{place}]") for place in range(self._size)]
         self._table = None
@@ -193,7 +194,9 @@ class SparseEncoder(GraphFolder):
             except (OSError, ValueError) as error:
                 raise ModelError(f"{file} cannot be read: {error}") from None
             if len(self._table) != self._size or not np.isfinite(self._table).all():
-                raise ModelError(f"{file} holds no {self._size:,} numbers", hint="export it again")
+                raise ModelError(
+                    f"{file} does not hold {self._size:,} finite numbers", hint="export it again"
+                )
 
     def encode_documents(
         self, texts: Sequence[str], *, max_tokens: int | None = None
@@ -264,7 +267,7 @@ class MultiVectorEncoder(GraphFolder):
         """Open a folder of `hybridr export`. Raises ModelError for another folder, or a damaged one."""
         super().__init__(folder)
         self.dim = self.details.dim
-        self._session = open_session(sound_graph(self.folder, self.details.precision))
+        self._session = open_session(ensure_graph(self.folder, self.details.precision))
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:

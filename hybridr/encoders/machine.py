@@ -60,7 +60,7 @@ def instruction_sets(cpu: Cpu) -> list[str]:
     return [name for name, flag in FEATURES.items() if flag in cpu.flags]
 
 
-def multiplies_bytes(cpu: Cpu) -> bool:
+def has_byte_products(cpu: Cpu) -> bool:
     """Return whether a processor multiplies bytes into 32-bit sums in one instruction, which makes int8
     fast.
     """
@@ -70,7 +70,7 @@ def multiplies_bytes(cpu: Cpu) -> bool:
 def cpu_report(cpu: Cpu) -> str:
     """Return a line on a processor, its features, and whether int8 is faster there."""
     slow = "int8 is exact here but no faster than fp32: encode in fp32"
-    advice = "int8 encodes faster than fp32 here" if multiplies_bytes(cpu) else slow
+    advice = "int8 encodes faster than fp32 here" if has_byte_products(cpu) else slow
     return f"{cpu.model}: {', '.join(instruction_sets(cpu)) or 'no features listed'}; {advice}"
 
 

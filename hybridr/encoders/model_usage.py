@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from ..errors import ModelError
 from ..files.local import child_path, parsed_json
 from .contract import MAX_PROMPT_CHARACTERS, Usage
-from .stored_models import FETCH_AGAIN, backbone_folder, inner_folder, named_modules, read_json, read_object
+from .stored_models import FETCH_AGAIN, backbone_folder, inner_folder, read_json, read_modules, read_object
 from .tokens import TOKENIZER_FILE
 
 ANY = object()
@@ -76,7 +76,7 @@ POOLING: Table = dict.fromkeys(
     ("word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt", *POOLING_MODES), ANY
 )
 NORMALIZE: Table = dict.fromkeys(("module_input_name", "module_output_name"), (None, "sentence_embedding"))
-WHOLE: Table = {
+MODEL_CONFIG: Table = {
     **dict.fromkeys(("__version__", "prompts", "default_prompt_name"), ANY),
     **dict.fromkeys(("similarity_fn_name", "truncate_dim"), ANY),
     "model_type": (None, "SentenceTransformer"),
@@ -124,22 +124,22 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     """
     modules = require_modules(folder)
     model_config = read_object(folder, "config_sentence_transformers.json")
-    require_supported(f"config_sentence_transformers.json of {folder}", model_config, WHOLE)
+    require_supported(f"config_sentence_transformers.json of {folder}", model_config, MODEL_CONFIG)
     normalized, function = "Normalize" in modules, model_config.get("similarity_fn_name")
     if normalized and function in SAME_WHEN_SCALED:
         function = "cosine"
     if function not in SIMILARITIES:
         raise ModelError(
             f"{folder} compares vectors by '{function}'; cosine or dot is needed",
-            hint="similarity_fn_name in config_sentence_transformers.json says which",
+            hint="set similarity_fn_name in config_sentence_transformers.json",
         )
     size = model_config.get("truncate_dim")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise ModelError(f"{folder} has truncate_dim = {size!r}, a whole number is needed")
+        raise ModelError(f"{folder} has truncate_dim = {size!r}; a positive whole number is needed")
     if size and normalized and model_config.get("similarity_fn_name") == "dot":
         raise ModelError(
             f"{folder} scales vectors, cuts them by truncate_dim, and compares them by dot",
-            hint="similarity_fn_name cosine in config_sentence_transformers.json",
+            hint="set similarity_fn_name to cosine in config_sentence_transformers.json",
         )
     backbone = backbone_folder(folder)
     options = backbone_options(backbone)
@@ -148,7 +148,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     for key, table in OPTIONS.items():
         nested = options.get(key) or {}
         if not isinstance(nested, dict):
-            raise ModelError(f"{file} of {backbone} has {key} = {str(nested)[:80]!r}, an object is needed")
+            raise ModelError(f"{file} of {backbone} has {key} = {str(nested)[:80]!r}; an object is needed")
         require_supported(f"{key} in {file} of {backbone}", nested, table, closed=True)
     settings = read_object(backbone, TOKENIZER_CONFIG)
     require_supported(f"{TOKENIZER_CONFIG} of {backbone}", settings, TOKENIZER)
@@ -176,7 +176,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
 
 def require_modules(folder: Path) -> dict[str, str]:
     """Return the folders of the modules by kind. Raises ModelError for other modules, or another order."""
-    entries = named_modules(folder)
+    entries = read_modules(folder)
     modules = dict(entries)
     unknown = modules.keys() - MODULES
     order = [kind for kind, _ in entries if kind != "Dropout"]
@@ -301,9 +301,9 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
         *(extra_tokens.values() if isinstance(extra_tokens, dict) else extra_tokens),
     ]
     token_texts = {str(token.get("content") if isinstance(token, dict) else token) for token in tokens}
-    if lacking := sorted(token_texts - Tokenizer.from_str(definition).get_vocab().keys()):
+    if missing := sorted(token_texts - Tokenizer.from_str(definition).get_vocab().keys()):
         raise ModelError(
-            f"{TOKENIZER_CONFIG} of {folder} adds {lacking[0]!r}, which {TOKENIZER_FILE} does not have",
+            f"{TOKENIZER_CONFIG} of {folder} adds {missing[0]!r}, which {TOKENIZER_FILE} lacks",
             hint="save_pretrained of transformers' AutoTokenizer writes it there",
         )
     return definition

@@ -47,7 +47,7 @@ from .contract import (
     checked_texts,
 )
 from .engines import GRAPHS, PACKAGES, PRECISIONS, STATES, Engine, open_engine, require_backend
-from .machine import WITHOUT_AMX, installed_version, multiplies_bytes, read_cpu
+from .machine import WITHOUT_AMX, has_byte_products, installed_version, read_cpu
 from .registry import MAX_TOKENS, encoder_languages
 from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer, checked_tokenizer, random_texts
 
@@ -57,10 +57,7 @@ TRIAL_S = 300
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts in a trial
 MIN_COSINE = 0.95  # to fp32: below it the processor computes wrong values
 FASTER_PRECISION: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
-MIN_SPEED_UP, MIN_COSINE_FOR_SPEED = (
-    1.2,
-    0.99,
-)  # the speed-up and the cosine to fp32 that a faster precision needs
+MIN_SPEED_UP, MIN_COSINE_FOR_SPEED = 1.2, 0.99  # of a faster precision, against fp32
 SHORT_FILL_S = 300  # an index that fp32 fills faster stays in fp32: the gain is small, and rankings change
 EXPORT_AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
@@ -94,14 +91,14 @@ class OnnxEncoder(TextModel):
         self.folder = folder
         self.precision: str = precision or record["precision"]
         self.backend = backend
-        self.chosen = ""
+        self.precision_reason = ""
         self.usage = Usage("", record["similarity"], record["prefixes"], record["max_tokens"])
         self.fingerprint: str = record["fingerprint"]
         self.languages = encoder_languages(record)
         self._dim, self._positions = int(record["dim"]), int(record["max_positions"])
         self.threads = threads or physical_cores()
         self._at_once = at_once or self.threads
-        self.tokenizer = tokenizer_in(folder)
+        self.tokenizer = open_tokenizer(folder)
         self._documents = open_engine(folder, self.precision, backend, self._at_once)
 
     @cached_property
@@ -122,7 +119,7 @@ class OnnxEncoder(TextModel):
             folder=self.folder,
             precision=self.precision,
             backend=self.backend,
-            chosen=self.chosen,
+            precision_reason=self.precision_reason,
             calls_at_once=2,  # one pads and copies while the other computes
             documents_at_once=GPU_DOCUMENTS if self._documents.on_gpu else ENCODED_TOGETHER,
             counts=self.count_tokens,
@@ -130,7 +127,7 @@ class OnnxEncoder(TextModel):
             width=self._documents.width,
         )
 
-    def way(self, side: str) -> Compute:
+    def compute(self, side: str) -> Compute:
         """Return the functions and options for the texts of a side, "query" or "document"."""
         engine = self._queries if side == "query" else self._documents
         options = {} if engine.on_gpu else {"threads": self.threads, "at_once": self._at_once}
@@ -208,7 +205,7 @@ def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
         ) from None
 
 
-def encoder_record(folder: Path) -> dict[str, Any]:
+def read_encoder_entry(folder: Path) -> dict[str, Any]:
     """Return the `encoder` entry of a folder's manifest. Raises ModelError for a missing or wrong one."""
     try:
         manifest = read_manifest(folder)
@@ -218,7 +215,7 @@ def encoder_record(folder: Path) -> dict[str, Any]:
         reason = error.message if isinstance(error, HybridrError) else error
         raise ModelError(f"the encoder {folder} is damaged: {reason}", hint=EXPORT_AGAIN) from error
     if "encoder" not in (manifest or {}):
-        problem = "no manifest.json" if manifest is None else "a manifest without an encoder"
+        problem = "no manifest.json" if manifest is None else "no encoder in its manifest.json"
         raise ModelError(
             f"{folder} is not an encoder of hybridr: it has {problem}",
             hint=f"a sentence-transformers model becomes one by: hybridr export {quote(str(folder))}",
@@ -231,7 +228,7 @@ def encoder_record(folder: Path) -> dict[str, Any]:
 def is_encoder(folder: Path) -> bool:
     """Return whether a folder is an encoder folder."""
     try:
-        encoder_record(folder)
+        read_encoder_entry(folder)
     except ModelError:
         return False
     return True
@@ -244,13 +241,13 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     """
     if not folder.is_dir():
         raise ModelError(f"there is no encoder folder {folder}", hint="hybridr adapt --index NAME --out DIR")
-    record = encoder_record(folder)
-    chosen = precision or record["precision"]
+    record = read_encoder_entry(folder)
+    precision = precision or record["precision"]
     names = {name for precisions in PRECISIONS.values() for name in precisions}
-    if chosen not in names:
-        raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(names))}")
+    if precision not in names:
+        raise ModelError(f"there is no precision '{precision}'", hint=f"one of {', '.join(sorted(names))}")
     files = {GRAPHS["fp32"], TOKENIZER_FILE}
-    if chosen == "int8" and GRAPHS["int8"] in (read_manifest(folder) or {}).get("outputs", {}):
+    if precision == "int8" and GRAPHS["int8"] in (read_manifest(folder) or {}).get("outputs", {}):
         files.add(GRAPHS["int8"])  # else it is made from the fp32 graph
     require_outputs(folder, files)
     return record
@@ -272,7 +269,7 @@ def physical_cores() -> int:
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
 
 
-def tokenizer_in(folder: Path) -> TextTokenizer:
+def open_tokenizer(folder: Path) -> TextTokenizer:
     """Return the tokenizer of a folder. Raises ModelError."""
     try:
         definition = read_within(folder / TOKENIZER_FILE).decode()
@@ -291,8 +288,8 @@ class FolderTokens:
         if not (folder / TOKENIZER_FILE).is_file():
             raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
         has_manifest = (folder / MANIFEST_FILE).is_file()
-        self.max_tokens: int = encoder_record(folder)["max_tokens"] if has_manifest else MAX_TOKENS
-        self._tokenizer = tokenizer_in(folder)
+        self.max_tokens: int = read_encoder_entry(folder)["max_tokens"] if has_manifest else MAX_TOKENS
+        self._tokenizer = open_tokenizer(folder)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text with [CLS] and [SEP], uncut."""
@@ -333,36 +330,38 @@ def load_encoder(
         ) from error
 
 
-def in_faster_precision(
+def with_faster_precision(
     encoder: OnnxEncoder, texts: Sequence[str], vectors: int, *, max_tokens: int | None = None
 ) -> OnnxEncoder:
     """Return an fp32 encoder, or the same one in its backend's faster precision (int8 or bf16) if that pays.
 
-    It pays under three conditions. In fp32, `vectors` vectors take more than five minutes here. The other
-    precision is 1.2 times as fast on `texts`. Each of their vectors has a cosine of .99 or more to that of
-    fp32. The returned encoder's `chosen` is the reason.
+    It pays if all three are true: in fp32, `vectors` vectors take more than five minutes here; the other
+    precision is 1.2 times as fast on `texts`; each of their vectors has a cosine of .99 or more to that of
+    fp32. The returned encoder's `precision_reason` says why.
     """
     precision, texts = FASTER_PRECISION[encoder.backend], [text for text in texts if text]
-    if precision == "int8" and not multiplies_bytes(read_cpu()):
-        encoder.chosen = "fp32: int8 is not faster on this processor"
+    if precision == "int8" and not has_byte_products(read_cpu()):
+        encoder.precision_reason = "fp32: int8 is not faster on this processor"
         return encoder
     if not texts:
         return encoder
     reference, seconds = time_encoding(encoder, texts, max_tokens)
     at_once = 1 if encoder.offers.takes_many else encoder.threads
     if seconds / len(texts) * vectors / at_once < SHORT_FILL_S:
-        encoder.chosen = f"fp32: {vectors:,} vectors take less than {SHORT_FILL_S // 60} minutes in it here"
+        encoder.precision_reason = (
+            f"fp32: {vectors:,} vectors take less than {SHORT_FILL_S // 60} minutes in it"
+        )
         return encoder
     try:
         options: Any = {"precision": precision, "backend": encoder.backend, "threads": encoder.threads}
         variant = load_encoder(encoder.folder, **options)
     except (ModelError, MissingExtra) as error:
-        encoder.chosen = f"fp32: {precision} does not work here, {error.message}"
+        encoder.precision_reason = f"fp32: {precision} does not work here, {error.message}"
         return encoder
     rounded, variant_seconds = time_encoding(variant, texts, max_tokens)
     speed, cosine = seconds / max(1e-9, variant_seconds), float(cosines_of(reference, rounded).min())
     best = variant if speed >= MIN_SPEED_UP and cosine >= MIN_COSINE_FOR_SPEED else encoder
-    best.chosen = (
+    best.precision_reason = (
         f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "
         f"cosine {cosine:.4f} at least over {len(texts)} documents"
     )
@@ -380,10 +379,10 @@ def time_encoding(
     return vectors, clock() - started
 
 
-def cosines_of(left: Vectors, right: Vectors) -> Vectors:
+def cosines_of(first: Vectors, second: Vectors) -> Vectors:
     """Return the cosines `(n,)` of two arrays `(n, dim)`, row by row."""
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    cosines: Vectors = (left * right).sum(axis=1) / np.maximum(lengths, 1e-12)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines: Vectors = (first * second).sum(axis=1) / np.maximum(lengths, 1e-12)
     return cosines
 
 
@@ -441,11 +440,11 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     packages = {name: installed_version(package) for name, package in PACKAGES.items()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = os.environ.get(WITHOUT_AMX[0]), cores
-    encoder = encoder_record(folder)["fingerprint"]
+    encoder = read_encoder_entry(folder)["fingerprint"]
     key = fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision, backend])
     answers = read_state_file(FILE)
     if key not in answers:
-        answers[key] = backend_failure(folder, precision, backend)
+        answers[key] = try_backend(folder, precision, backend)
         with suppress(DownloadError), change_state_file(FILE) as entries:  # else the next call tries again
             entries[key] = answers[key]
     if reason := answers[key]:
@@ -455,8 +454,8 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
         )
 
 
-def backend_failure(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
-    """Return why a trial of a backend in a child process failed; empty if it succeeded."""
+def try_backend(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
+    """Try a backend in a child process; return why the trial failed, empty if it succeeded."""
     command = [sys.executable, "-c", program, str(folder), precision, backend]
     try:
         process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
@@ -476,7 +475,7 @@ def backend_failure(folder: Path, precision: str, backend: str, *, program: str 
 def run_trial(path: str, precision: str, backend: str) -> None:
     """Encode texts in this (child) process and write the lowest cosine to fp32 to stdout."""
     folder = Path(path)
-    record, texts = encoder_record(folder), random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
+    record, texts = read_encoder_entry(folder), random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
     reference = OnnxEncoder(folder, record, precision="fp32").encode_documents(texts)
     encoder = OnnxEncoder(folder, record, precision=precision, backend=backend)
     sys.stdout.write(f"{float(cosines_of(encoder.encode_documents(texts), reference).min())}\n")

@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 from .sessions import graph_inputs, open_session, session_outputs
 
 SEQUENCES, TOKENS = 32, 32  # random ids measure sizes as well as text does (docs/measured/encoding.md)
-NEARLY_ALL = 0.99  # share of a channel's values that are no larger than its usual size
+USUAL_QUANTILE = 0.99  # share of a channel's values that are no larger than its usual size
 
 
 class Activations(NamedTuple):
@@ -52,13 +52,13 @@ def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[st
     probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     ids = np.random.default_rng(0).integers(rows[tables[0]], size=(SEQUENCES, TOKENS))
     with tempfile.TemporaryDirectory() as scratch:
-        onnx.save(probe, str(graph := Path(scratch) / "seen.onnx"))
+        onnx.save(probe, str(graph := Path(scratch) / "probe.onnx"))
         session = open_session(graph)
         inputs = {value.name for value in session.get_inputs()}
         values = session_outputs(session, list(names), graph_inputs(inputs, ids, np.ones_like(ids)))
     return {
         name: Activations(
-            np.quantile(np.abs(value), NEARLY_ALL, axis=(0, 1)), float(value.min()), float(value.max())
+            np.quantile(np.abs(value), USUAL_QUANTILE, axis=(0, 1)), float(value.min()), float(value.max())
         )
         for name, value in zip(names, values, strict=True)
         if value.ndim == 3
@@ -73,7 +73,7 @@ CUTS = 4  # parts into which such a row is cut
 SIDE = 0.1  # negative values down to this share of the highest count as one sign
 GRID = 64  # units per 1 in which the lift of such a row is counted
 PRODUCT, DOMAIN = "MatMulIntegerToFloat", "com.microsoft"  # MatMulInteger takes two more passes
-PASSING = ("Add", "Reshape", "Transpose")  # between a product and the softmax that weighs it
+PASS_THROUGH = ("Add", "Reshape", "Transpose")  # between a product and the softmax that weighs it
 CONSTANTS: dict[str, NDArray[np.generic]] = {
     "int8_one": np.array(1, dtype=np.float32),
     "int8_steps": np.array(STEPS, dtype=np.float32),
@@ -121,7 +121,7 @@ class Quantized:
     def __init__(self, graph: onnx.GraphProto, activations: Mapping[str, Activations]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self._seen, self._rows = activations, dict[str, ByteRows]()
+        self._activations, self._rows = activations, dict[str, ByteRows]()
         for name, value in CONSTANTS.items():
             self.add_tensor(name, value)
         replaced, averaged = {node.output[0] for node in products(graph)}, averaged_products(graph)
@@ -199,7 +199,7 @@ class Quantized:
         """
         if values in self._rows:
             return self._rows[values]
-        stats, name = self._seen.get(values), f"{values}_bytes"
+        stats, name = self._activations.get(values), f"{values}_bytes"
         lift = one_sided_lift(stats) if stats and channels % CUTS == 0 else 0.0
         if lift:
             height = self.add_tensor(f"{values}_lift", np.array(lift, dtype=np.float32))
@@ -260,9 +260,9 @@ def averaged_products(graph: onnx.GraphProto) -> set[str]:
         if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":
             continue
         maker = makers.get(node.input[1])
-        while maker is not None and maker.op_type in PASSING:  # skips shapes and biases to find the product
+        while maker is not None and maker.op_type in PASS_THROUGH:  # skips shapes and biases
             predecessors = [makers[name] for name in maker.input if name in makers]
-            maker = next((node for node in predecessors if node.op_type in (*PASSING, "MatMul")), None)
+            maker = next((node for node in predecessors if node.op_type in (*PASS_THROUGH, "MatMul")), None)
         if maker is not None:
             averaged.add(maker.output[0])
     return averaged

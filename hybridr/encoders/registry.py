@@ -64,7 +64,7 @@ class KnownEncoder:
         return f"{self.owner}/{self.name}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
+        """Return the fields as JSON-compatible values."""
         return asdict(self) | {"repository": self.repository}
 
 

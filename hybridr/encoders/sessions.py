@@ -55,7 +55,7 @@ def open_session(graph: Path) -> Any:
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
             f"the graph {graph} cannot be opened: {first_line(error)[:300]}",
-            hint="export it again; HYBRIDR_MEMORY_GB bounds what all graphs take together",
+            hint="export it again; HYBRIDR_MEMORY_GB limits the memory of all graphs together",
         ) from error
 
 
@@ -83,7 +83,7 @@ def session_outputs(session: Any, names: list[str], inputs: Mapping[str, Any]) -
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
             f"the encoder's graph failed: {first_line(error)[:300]}",
-            hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
+            hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB limits the memory of all graphs together",
         ) from error
     return outputs
 
@@ -133,7 +133,7 @@ def require_small_graph(path: Path) -> None:
                 noun, limit = limits.get(part, ("parts", MAX_MESSAGES["nodes"][1]))
                 if counts[part] > limit:
                     raise ModelError(
-                        f"the graph {path.name} has more than {limit:,} {noun}, no encoder has so many",
+                        f"the graph {path.name} has more than {limit:,} {noun}; no encoder has that many",
                         hint="make it again with `hybridr adapt` or `hybridr export`",
                     )
 

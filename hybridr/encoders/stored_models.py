@@ -39,7 +39,7 @@ def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, A
     """
     record = read_json(folder, file, default=None if needed else {})
     if not isinstance(record, dict):
-        raise ModelError(f"the model {folder} is damaged: {file} holds no JSON object", hint=FETCH_AGAIN)
+        raise ModelError(f"the model {folder} is damaged: {file} is not a JSON object", hint=FETCH_AGAIN)
     for name, value in record.items():
         kernels = name.endswith("attn_implementation") and value not in (None, "eager", "sdpa")
         if (name in CODE and value) or (kernels and "/" in str(value)):
@@ -62,14 +62,14 @@ def explain_errors(folder: Path) -> Iterator[None]:
         reason, hint = str(error).strip() or type(error).__name__, FETCH_AGAIN
         message = f"the model {folder} cannot be opened: {reason.splitlines()[0]}"
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in reason:
-            message = f"the weights of {folder} are no plain tensors; unopened, since that may run code"
+            message = f"the weights of {folder} are not plain tensors; unopened, since that may run code"
             hint = "take the model from a source you trust, saved as safetensors"
         elif "ignore_mismatched_sizes" in reason:
             message = f"the weights of {folder} have other sizes than config.json says"
         raise ModelError(message, hint=hint) from error
 
 
-def named_modules(folder: Path) -> list[tuple[str, str]]:
+def read_modules(folder: Path) -> list[tuple[str, str]]:
     """Return kind and path of each module, in order. Raises ModelError."""
     with explain_errors(folder):
         return [
@@ -84,7 +84,7 @@ def class_name(kind: Any) -> str:
 
 def backbone_folder(folder: Path) -> Path:
     """Return the backbone's folder: `folder`, or the one that modules.json names. Raises ModelError."""
-    places = [path for kind, path in named_modules(folder) if kind == "Transformer"]
+    places = [path for kind, path in read_modules(folder) if kind == "Transformer"]
     return inner_folder(folder, places[0]) if places else folder
 
 
@@ -92,7 +92,7 @@ def inner_folder(folder: Path, name: str) -> Path:
     """Return the folder of a module. Raises ModelError for a place outside the model."""
     place = Path(name)
     if place.is_absolute() or ".." in place.parts:
-        raise ModelError(f"{folder} names the module {place}, which is outside of it", hint=FETCH_AGAIN)
+        raise ModelError(f"{folder} names the module {place}, which is outside it", hint=FETCH_AGAIN)
     return folder / place
 
 
@@ -107,8 +107,8 @@ ANGLES = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
-PREPARED = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
-PREPARED["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
+SPECIAL_TOKENS = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
+SPECIAL_TOKENS["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
 """Special tokens by `model_type`; other types use brackets, like BERT and DistilBERT."""
 FILES = ("special_tokens_map.json", "tokenizer_config.json")
 STEMS = {
@@ -144,7 +144,7 @@ def known_configuration(folder: Path) -> dict[str, Any]:
         raise ModelError(f"the model {folder} has {positions!r} positions, not absolute ones")
     layers = record.get("num_hidden_layers", record.get("n_layers", 1))
     if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
-        raise ModelError(f"the model {folder} has {str(layers)[:20]} layers, 1..{MAX_LAYERS} are read")
+        raise ModelError(f"the model {folder} has {str(layers)[:20]} layers; 1..{MAX_LAYERS} are supported")
     return record
 
 
@@ -153,7 +153,7 @@ def require_embeddings(folder: Path, tokenizer: str, rows: int) -> None:
     highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)
     if highest >= rows:
         raise ModelError(
-            f"the tokenizer of {folder} has ids up to {highest:,}, the model {rows:,} embeddings",
+            f"the tokenizer of {folder} has ids up to {highest:,}; the model has {rows:,} embeddings",
             hint="the tokenizer belongs to another model: fetch the folder again",
         )
 
@@ -181,13 +181,13 @@ def weight_files(folder: Path) -> list[Path]:
     for name in names:
         if not is_file_name(name) or not name.endswith(".safetensors") or not (folder / name).is_file():
             raise ModelError(
-                f"{INDEX_FILE} of {folder} names {name[:80]!r}, which is not there", hint=FETCH_AGAIN
+                f"{INDEX_FILE} of {folder} names {name[:80]!r}, which is missing", hint=FETCH_AGAIN
             )
     return [folder / name for name in names]
 
 
 def require_intact(folder: Path) -> None:
-    """Raise ModelError if the folder is no bi-encoder, has links to other places, or changed weights."""
+    """Raise ModelError if the folder is not a bi-encoder, has links to other places, or changed weights."""
     if not (folder / "modules.json").is_file():
         problem = "has no modules.json" if folder.is_dir() else "does not exist"
         raise ModelError(
@@ -204,7 +204,7 @@ def require_intact(folder: Path) -> None:
 
 def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
     """Return the special tokens by role, such as "pad_token". Raises ModelError for a damaged file."""
-    tokens = dict(PREPARED.get(kind, BRACKETS))
+    tokens = dict(SPECIAL_TOKENS.get(kind, BRACKETS))
     for file in FILES if folder else ():
         record = read_object(Path(str(folder)), file)
         for role in tokens:

@@ -42,8 +42,8 @@ TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred time
 CHARACTERS_A_TOKEN = 32  # at most, on average over a text; later characters of a long text are not read
 
 MAX_GROWTH = 64  # largest factor by which a tokenizer's replacements may lengthen a text
-MAX_SPECIAL_TOKENS = 64  # special tokens around a text; two or three are usual
-MAX_WORD_LETTERS = 1000  # in a word for WordPiece, whose time grows with the cube of the letters
+MAX_SPECIAL_TOKENS = 64  # around a text; two or three are usual
+MAX_WORD_LETTERS = 1000  # for WordPiece, whose time grows with the cube of the letters
 MAX_REPEATS, MAX_REPEAT_COUNT = 4, 1000  # repetitions in all patterns of a tokenizer; count of one, {1000}
 INNER = ("normalizers", "pretokenizers", "processors", "decoders")
 PATTERN = re.compile(r"\\p\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|[*+?][?+]?|\{(\d*)(?:,(\d*))?\}|.", re.DOTALL)
@@ -213,7 +213,7 @@ class TextModel(UsedModel):
         """Return the tokens that a batch should have, including padding."""
         return BATCH_TOKENS
 
-    def way(self, side: str) -> Compute:
+    def compute(self, side: str) -> Compute:
         """Return the functions and options for the texts of a side, "query" or "document"."""
         return Compute(self.run, self.read, {"budget": self.batch_tokens})
 
@@ -263,15 +263,15 @@ class TextModel(UsedModel):
         return limit - len(ids)
 
     def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
-        way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
+        compute, limit, prefix = self.compute(side), self.limit(max_tokens), self.usage.prefixes[side]
         if prefix:
             self.room(side, max_tokens)
         rows = list(self.tokenizer.ids(with_prefix(texts, prefix), limit))
-        return encode_ids(rows, self.dim, way.run, **way.cut)
+        return encode_ids(rows, self.dim, compute.run, **compute.cut)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         """Run the same batches as `_encode`, so that vectors are equal."""
-        way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
+        compute, limit, prefix = self.compute(side), self.limit(max_tokens), self.usage.prefixes[side]
         if prefix:
             self.room(side, max_tokens)
         tokenized = list(self.tokenizer.read(with_prefix(texts, prefix), limit, len(prefix)))
@@ -281,13 +281,13 @@ class TextModel(UsedModel):
         def fill(batch: NDArray[np.int64]) -> None:
             """Read a batch: store its vectors, and the states of the wanted tokens."""
             ids, mask = pad_rows([tokenized[position].ids for position in batch])
-            token_states, pooled = way.read(ids, mask)
+            token_states, pooled = compute.read(ids, mask)
             vectors[batch] = require_shape(pooled, (len(batch), self.dim))
             rows = require_shape(token_states, (*mask.shape, self.width))
             for position, row in zip(batch, rows, strict=True):
                 states[position][:] = row[tokenized[position].places]
 
-        run_batches(fill, [len(text.ids) for text in tokenized], **way.cut)
+        run_batches(fill, [len(text.ids) for text in tokenized], **compute.cut)
         return list(map(Reading, vectors, states, [text.spans for text in tokenized]))
 
 
@@ -371,13 +371,13 @@ def require_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
     """Return a graph's vectors. Raises ModelError for another shape, and for NaN or infinity."""
     if np.shape(vectors) != shape or np.asarray(vectors).dtype.kind != "f":
         raise ModelError(
-            f"the encoder's graph gives vectors {np.shape(vectors)} of {np.asarray(vectors).dtype}, its "
+            f"the encoder's graph gives vectors {np.shape(vectors)} of {np.asarray(vectors).dtype}; its "
             f"manifest promises {shape} of float32",
             hint="make it again with `hybridr adapt` or `hybridr export`",
         )
     if not np.isfinite(vectors).all():
         raise ModelError(
-            "the encoder gives no numbers (NaN or infinity)",
+            "the encoder gives NaN or infinity",
             hint="it is damaged, or overflows in this precision: export it again, or --precision fp32",
         )
     return vectors
@@ -415,12 +415,12 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
             # SentencePiece's table: the size of a trie, the trie, and texts, each ended by a zero.
             table = base64.b64decode(str(step.get("precompiled_charsmap") or ""))
             texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
-            growth *= max(map(len, texts)) // 4 or 1  # bytes of a character
+            growth *= max(1, max(map(len, texts)) // 4)  # a character has up to 4 bytes
         elif isinstance(insertion, str):
             growth *= max(1, len(insertion))
     if growth > MAX_GROWTH:
-        raise ValueError(f"the tokenizer makes texts up to {growth:,} times longer, {MAX_GROWTH} is the most")
-    frame = 0
+        raise ValueError(f"the tokenizer makes texts up to {growth:,} times longer; at most {MAX_GROWTH}")
+    special_count = 0
     for step in steps:
         if step.get("type") == "TemplateProcessing":
             try:
@@ -428,19 +428,19 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
                 pieces = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
             except (KeyError, TypeError, AttributeError):
                 raise ValueError("the tokenizer has a broken template") from None
-            frame += sum(sizes.get(piece, 0) for piece in pieces)
-    if frame > MAX_SPECIAL_TOKENS:
+            special_count += sum(sizes.get(piece, 0) for piece in pieces)
+    if special_count > MAX_SPECIAL_TOKENS:
         raise ValueError(
-            f"the tokenizer adds {frame:,} tokens to each text, {MAX_SPECIAL_TOKENS} is the most"
+            f"the tokenizer adds {special_count:,} tokens to each text; the limit is {MAX_SPECIAL_TOKENS}"
         )
     model = record.get("model")
     letters = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
     if isinstance(letters, int) and letters > MAX_WORD_LETTERS:
         raise ValueError(
-            f"the tokenizer takes words of {letters:,} letters apart, {MAX_WORD_LETTERS} are the most"
+            f"the tokenizer splits words of {letters:,} letters; the limit is {MAX_WORD_LETTERS}"
         )
     patterns = [pattern for step in steps if isinstance(pattern := step.get("pattern"), dict)]
-    require_quick([regex for pattern in patterns if isinstance(regex := pattern.get("Regex"), str)])
+    require_fast_patterns([regex for pattern in patterns if isinstance(regex := pattern.get("Regex"), str)])
     return dict(record)
 
 
@@ -453,7 +453,7 @@ def tokenizer_steps(part: Any) -> Iterator[dict[str, Any]]:
                 yield from tokenizer_steps(inner)
 
 
-def require_quick(patterns: Sequence[str]) -> None:
+def require_fast_patterns(patterns: Sequence[str]) -> None:
     """Raise ValueError for regular expressions that can take minutes for a page of text.
 
     Known patterns are accepted. In others, each alternative has at most one repetition, none has groups, and
@@ -476,7 +476,7 @@ def require_quick(patterns: Sequence[str]) -> None:
             if max(counts) > 1 or repeats > MAX_REPEATS:
                 raise ValueError(
                     f"the tokenizer's pattern {pattern[:100]!r} may take minutes for a text: "
-                    f"groups, or more than one repetition an alternative, or over {MAX_REPEATS} in all"
+                    f"groups, or more than one repetition per alternative, or over {MAX_REPEATS} in all"
                 )
 
 

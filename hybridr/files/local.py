@@ -174,7 +174,8 @@ def final_name(path: Path) -> str:
 
 
 def append_private(path: Path, line: str) -> None:
-    """Append a line to a file that only its owner can read from then on; create it if missing. Raises OSError.
+    """Append a line to a file, which only its owner can read afterwards; create it if missing. Raises
+    OSError.
 
     One write per line keeps lines of several processes apart. If the last line does not end with a newline,
     because its writer was killed or the disk was full, one is written first.

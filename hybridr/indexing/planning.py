@@ -22,7 +22,7 @@ from ..cluster.semantic import SemanticField, fields_with_models
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, lacks_native_libraries, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
-from ..encoders.opening import OnnxEncoder, in_faster_precision, load_encoder
+from ..encoders.opening import OnnxEncoder, load_encoder, with_faster_precision
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
@@ -203,11 +203,11 @@ class Proposal:
             return self
         if record is None or record.precision is None:
             texts, limit = self.sample(MEASURED_DOCUMENTS), settings.max_tokens
-            encoder = in_faster_precision(encoder, texts, self.vectors, max_tokens=limit)
+            encoder = with_faster_precision(encoder, texts, self.vectors, max_tokens=limit)
             return replace(self, encoder=encoder)
         if record.precision != encoder.precision:
             encoder = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
-        encoder.chosen = record.arithmetic
+        encoder.precision_reason = record.arithmetic
         return replace(self, encoder=encoder)
 
     def record_fields(self, job: str, record: Record | None = None) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class Proposal:
             "vectors": settings.vectors,
             "compression": form_of(settings).compression,
             **offers_of(encoder).arithmetic,
-            "arithmetic": offers_of(encoder).chosen,
+            "arithmetic": offers_of(encoder).precision_reason,
             **({"target": settings.target} if settings.target else {}),
             **{name: state for name, state in states.items() if state},
             **({"warning": self.warning} if self.warning else {}),

@@ -61,8 +61,10 @@ def measured_cosines(
     moments = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
     if moments is None:
         return None
-    evening = Evening.fitted(vectors) if encoder.similarity == "cosine" else None
-    after = spread_to_queries(cosines_of(encoder, evening.of(queries), vectors, firsts)) if evening else None
+    evening = Evening.fit(vectors) if encoder.similarity == "cosine" else None
+    after = (
+        spread_to_queries(cosines_of(encoder, evening.apply(queries), vectors, firsts)) if evening else None
+    )
     evened = Evened(directions=evening.text, **after) if evening and after else None
     return Cosines(**moments, evened=evened)
 

@@ -114,7 +114,7 @@ def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
 def stored_evening(record: Record) -> Evening | None:
     """Return the correction of query vectors that an index's record stores; None if it has none."""
     evened = record.cosines.evened if record.cosines else None
-    return Evening.read(evened.directions, record.dim) if evened else None
+    return Evening.from_text(evened.directions, record.dim) if evened else None
 
 
 def fixed_text_cosines(encoder: Encoder) -> tuple[float, float]:

@@ -40,7 +40,7 @@ from ..encoders.stored_models import (
     class_name,
     explain_errors,
     inner_folder,
-    named_modules,
+    read_modules,
     read_object,
 )
 from ..encoders.tokens import TOKENIZER_FILE
@@ -185,7 +185,7 @@ def read_sparse(source: Path) -> tuple[PooledSplade, Vectors | None, int]:
 
 def read_routes(folder: Path) -> dict[str, list[tuple[str, str]]]:
     """Return for "query" and "document" the (kind, path) of the modules that texts go through."""
-    modules = named_modules(folder)
+    modules = read_modules(folder)
     if [kind for kind, _ in modules] != [ROUTER]:
         return {"query": modules, "document": modules}
     router = inner_folder(folder, modules[0][1])
@@ -210,7 +210,7 @@ def read_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
         raise ModelError(f"{backbone} pools by '{strategy}' of '{activation}', which is not supported")
     ranker = PooledSplade(read_dam(backbone))
     ranker.require_complete()
-    ranker.summed, ranker.logarithms = strategy == "sum", 1 + (activation == "log1p_relu")
+    ranker.summed, ranker.logarithms = strategy == "sum", 2 if activation == "log1p_relu" else 1
     return ranker
 
 
@@ -390,7 +390,7 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
     Return the model, its tokenizer (with prefix markers as one token each), and the manifest's usage entry.
     """
     require_no_links(folder)
-    modules, model_settings = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
+    modules, model_settings = read_modules(folder), read_object(folder, "config_sentence_transformers.json")
     kinds = [kind for kind, _ in modules]
     normalized = "Normalize" in kinds or model_settings.get("model_type") == PYLATE
     if set(kinds) - KNOWN or kinds[0] != "Transformer" or "Dense" not in kinds or not normalized:

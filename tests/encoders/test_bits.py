@@ -9,7 +9,7 @@ from hybridr.encoders.bits import (
     MAX_QUERY_TOKENS,
     MAX_TOKENS,
     agreement,
-    bytes_a_token,
+    bytes_per_token,
     heaviest_tokens,
     mean_as_text,
     mean_from_text,
@@ -31,7 +31,7 @@ def signs(states: np.ndarray, mean: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("width", "size"), [(1, 8), (24, 8), (64, 8), (65, 16), (384, 48), (768, 96)])
 def test_a_token_takes_whole_longs(width: int, size: int) -> None:
     bits = pack_bits(states_of(3, width), np.zeros(width, dtype=np.float32))
-    assert (bytes_a_token(width), bits.shape) == (size, (3, size))
+    assert (bytes_per_token(width), bits.shape) == (size, (3, size))
 
 
 @pytest.mark.parametrize("width", [24, 384])

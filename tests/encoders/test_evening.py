@@ -22,7 +22,7 @@ def documents(strength: float = 6.0) -> np.ndarray:
 
 def test_strong_directions_count_as_the_eighth() -> None:
     vectors = unit_length(documents())
-    evening = Evening.fitted(documents())
+    evening = Evening.fit(documents())
     assert evening.rows.shape == (LEVEL - 1, DIM)
     assert np.allclose(evening.mean, SHARE_OF_MEAN * vectors.mean(axis=0), atol=1e-6)
     left = vectors - evening.mean
@@ -31,15 +31,17 @@ def test_strong_directions_count_as_the_eighth() -> None:
     even = np.linalg.svd(after - after.mean(axis=0), compute_uv=False)
     assert even[:LEVEL] == pytest.approx([spreads[LEVEL - 1]] * LEVEL, rel=1e-3)
     assert even[LEVEL:] == pytest.approx(spreads[LEVEL:], rel=1e-3), "weaker ones stay"
-    assert np.allclose(evening.of(vectors), unit_length(after), atol=1e-6)
+    assert np.allclose(evening.apply(vectors), unit_length(after), atol=1e-6)
 
 
 def test_its_text_says_the_same() -> None:
-    evening = Evening.fitted(documents())
-    again = Evening.read(evening.text, DIM)
+    evening = Evening.fit(documents())
+    again = Evening.from_text(evening.text, DIM)
     queries = documents()[:20]
-    assert np.allclose(np.linalg.norm(again.of(queries), axis=1), 1, atol=1e-5)
-    assert np.sum(again.of(queries) * evening.of(queries), axis=1) == pytest.approx(np.ones(20), abs=1e-5)
+    assert np.allclose(np.linalg.norm(again.apply(queries), axis=1), 1, atol=1e-5)
+    assert np.sum(again.apply(queries) * evening.apply(queries), axis=1) == pytest.approx(
+        np.ones(20), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,10 +49,10 @@ def test_its_text_says_the_same() -> None:
     ["", "no base 64!", "AAAA", base64.b64encode(np.full(DIM, np.nan, "<f2").tobytes()).decode()],
 )
 def test_a_text_that_says_nothing_is_no_evening(text: str) -> None:
-    assert Evening.read(text, DIM) is None
-    assert Evening.read(text, 0) is None
+    assert Evening.from_text(text, DIM) is None
+    assert Evening.from_text(text, 0) is None
 
 
 def test_too_few_directions_are_not_evened() -> None:
-    assert Evening.fitted(documents()[:, : LEVEL - 1]) is None
-    assert Evening.fitted(np.tile(documents()[:3], (20, 1))) is None
+    assert Evening.fit(documents()[:, : LEVEL - 1]) is None
+    assert Evening.fit(np.tile(documents()[:3], (20, 1))) is None

@@ -47,7 +47,7 @@ def test_a_model_that_does_not_bear_int8_is_refused(tmp_path: Path) -> None:
             layer.output.dense.weight[:, 0] = 0
     export(retriever, tmp_path / "fp32")
     with pytest.raises(
-        ModelError, match=r"int8 keeps a mean cosine of 0\.\d+ to fp32, 0\.9 is needed"
+        ModelError, match=r"int8 vectors have a mean cosine of 0\.\d+ to fp32; 0\.9 is needed"
     ) as caught:
         export(retriever, tmp_path / "int8", precision="int8")
     assert "--precision fp32" in str(caught.value.hint)

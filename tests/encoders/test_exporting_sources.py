@@ -97,7 +97,7 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
     entry = replace(entry, package=package)
     monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))
     monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
-    monkeypatch.setattr(exporting, "hub_problem", lambda _: "no route to host")
+    monkeypatch.setattr(exporting, "try_hub", lambda _: "no route to host")
     return entry
 
 
@@ -108,7 +108,7 @@ def test_a_packaged_encoder_comes_from_the_registry_where_the_hub_is_silent(own_
     assert f"{chinese.name} comes from Maven" in notes
     assert encoder_by_fingerprint(chinese.package.fingerprint) == chinese
     # What was taken first stays, whatever the hub says later.
-    monkeypatch.setattr(exporting, "hub_problem", lambda _: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(exporting, "try_hub", lambda _: pytest.fail("the hub was asked"))
     assert encoder_folder(chinese.repository) == folder
 
 
@@ -116,7 +116,7 @@ def test_a_packaged_encoder_comes_from_a_hub_that_answers_unless_an_index_has_th
     tmp_path: Path, own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = foreign_folder(tmp_path / chinese.name)
-    monkeypatch.setattr(exporting, "hub_problem", lambda _: "")
+    monkeypatch.setattr(exporting, "try_hub", lambda _: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(source))
     folder = encoder_folder(chinese.name)
     assert folder != cached_encoder_folder(chinese.package.fingerprint)
@@ -132,7 +132,7 @@ def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(own
     def away(*_: object, **__: object) -> None:
         raise DownloadError("the jar could not be downloaded")
 
-    monkeypatch.setattr(exporting, "hub_problem", lambda _: "")
+    monkeypatch.setattr(exporting, "try_hub", lambda _: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "packaged_retriever", away)

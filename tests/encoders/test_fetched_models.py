@@ -21,9 +21,9 @@ from hybridr.encoders.export.fetched_models import (
     REM_FILE,
     bar_class,
     fetch_published,
-    hub_problem,
-    published,
     published_checkpoint,
+    published_checkpoints,
+    try_hub,
 )
 from hybridr.errors import DownloadError, ModelError
 from hybridr.training.rankers import assemble, export_joined
@@ -32,9 +32,9 @@ from support.tiny import SPECIAL, WORDS, tiny_corpus
 
 
 def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
-    ddr = {entry.name: entry for entry in published() if entry.owner == "jingtao"}
-    coco = [entry for entry in published() if entry.owner == "OpenMatch"]
-    assert (len(ddr), len(coco), len(published())) == (48, 8, 56)
+    ddr = {entry.name: entry for entry in published_checkpoints() if entry.owner == "jingtao"}
+    coco = [entry for entry in published_checkpoints() if entry.owner == "OpenMatch"]
+    assert (len(ddr), len(coco), len(published_checkpoints())) == (48, 8, 56)
     assert Counter(entry.kind for entry in ddr.values()) == {"rem": 18, "dam": 12, "full": 18}
     assert Counter(entry.language for entry in ddr.values()) == {"en": 25, "zh": 23}
     for name in (
@@ -60,8 +60,8 @@ def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
 
 
 def test_every_dam_and_rem_has_partners_of_its_language() -> None:
-    for entry in published():
-        partners = [other for other in published() if fnmatch.fnmatch(other.name, entry.partner)]
+    for entry in published_checkpoints():
+        partners = [other for other in published_checkpoints() if fnmatch.fnmatch(other.name, entry.partner)]
         assert bool(partners) == (entry.kind != "full")
         assert all(other.language == entry.language for other in partners)
         assert {other.kind for other in partners} <= {"dam", "rem"} - {entry.kind}
@@ -164,11 +164,11 @@ def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_hub_that_does_not_answer_is_not_waited_for(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "offline" in hub_problem("BAAI/bge-small-zh-v1.5").lower()
+    assert "offline" in try_hub("BAAI/bge-small-zh-v1.5").lower()
     monkeypatch.setattr(fetched_models, "HUB_WAIT_S", 0.1)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
     started = time.monotonic()
-    assert "no answer within" in hub_problem("BAAI/bge-small-zh-v1.5")
+    assert "no answer within" in try_hub("BAAI/bge-small-zh-v1.5")
     assert time.monotonic() - started < 1
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
-    assert hub_problem("BAAI/bge-small-zh-v1.5") == ""
+    assert try_hub("BAAI/bge-small-zh-v1.5") == ""

@@ -41,7 +41,7 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
 )
 def test_int8_pays_where_bytes_are_multiplied_at_once(flags: str, pays: bool) -> None:
     cpu = Cpu("some", frozenset(flags.split()))
-    assert machine.multiplies_bytes(cpu) is pays
+    assert machine.has_byte_products(cpu) is pays
     assert ("encode in fp32" in health_checks.check_cpu(cpu).found) is not pays
 
 

@@ -85,5 +85,5 @@ def test_special_tokens_are_those_that_the_tokenizer_has(tmp_path: Path) -> None
     again = export(source, tmp_path / "again")
     assert "pad_token" not in json.loads((again / "special_tokens_map.json").read_text())
     (tmp_path / "source" / "special_tokens_map.json").write_text("[1]")
-    with pytest.raises(ModelError, match=r"is damaged: special_tokens_map\.json holds no JSON object"):
+    with pytest.raises(ModelError, match=r"is damaged: special_tokens_map\.json is not a JSON object"):
         export(source, tmp_path / "third")

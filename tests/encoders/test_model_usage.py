@@ -286,7 +286,7 @@ def test_weights_that_are_missing_are_named(source: Path) -> None:
     in_shards(source)
     (source / "model-00002-of-00002.safetensors").unlink()
     for open_folder in (read_retriever, open_without_torch):
-        with pytest.raises(ModelError, match=r"names 'model-00002-of-00002.safetensors', which is not there"):
+        with pytest.raises(ModelError, match=r"names 'model-00002-of-00002.safetensors', which is missing"):
             open_folder(source)
     (source / "model.safetensors.index.json").unlink()
     (source / "pytorch_model.bin.index.json").write_text("{}")

@@ -28,13 +28,13 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 
 
 def test_a_trial_survives_a_child_that_dies_by_a_signal(tiny: Path) -> None:
-    assert opening.backend_failure(tiny, "fp32", "onnx", program=DIES) == "killed by SIGILL"
+    assert opening.try_backend(tiny, "fp32", "onnx", program=DIES) == "killed by SIGILL"
     nameless = "import os; os.kill(os.getpid(), 40)"
-    assert opening.backend_failure(tiny, "fp32", "onnx", program=nameless) == "killed by signal 40"
-    failed = opening.backend_failure(tiny, "fp32", "onnx", program="raise SystemExit('no such thing')")
+    assert opening.try_backend(tiny, "fp32", "onnx", program=nameless) == "killed by signal 40"
+    failed = opening.try_backend(tiny, "fp32", "onnx", program="raise SystemExit('no such thing')")
     assert failed == "no such thing"
-    assert opening.backend_failure(tiny, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
-    assert opening.backend_failure(tiny, "int8", "onnx") == ""
+    assert opening.try_backend(tiny, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
+    assert opening.try_backend(tiny, "int8", "onnx") == ""
 
 
 @pytest.mark.parametrize(
@@ -55,30 +55,30 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
 
     monkeypatch.setattr(opening, "time_encoding", told)
     monkeypatch.setattr(opening, "read_cpu", lambda: Cpu("a processor", frozenset([features])))
-    found = opening.in_faster_precision(load_encoder(tiny, precision="fp32"), ["one", "", "two"], 1_000_000)
+    found = opening.with_faster_precision(load_encoder(tiny, precision="fp32"), ["one", "", "two"], 1_000_000)
     assert found.precision == chosen[:4]
-    assert found.chosen.startswith(chosen)
-    assert found.offers.chosen == found.chosen
+    assert found.precision_reason.startswith(chosen)
+    assert found.offers.precision_reason == found.precision_reason
 
 
 def test_an_index_that_takes_minutes_stays_in_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
+    monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
     monkeypatch.setattr(opening, "time_encoding", lambda encoder, texts, _: (np.ones((2, 1)), 0.2))
     monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
     for vectors, precision in ((2_999, "fp32"), (3_000, "int8")):  # .1 seconds each, on one thread
         encoder = load_encoder(tiny, precision="fp32", threads=1)
-        found = opening.in_faster_precision(encoder, ["one", "two"], vectors)
+        found = opening.with_faster_precision(encoder, ["one", "two"], vectors)
         assert found.precision == precision
-        assert ("2,999 vectors take less than 5 minutes" in found.chosen) == (precision == "fp32")
+        assert ("2,999 vectors take less than 5 minutes" in found.precision_reason) == (precision == "fp32")
 
 
 def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "backend_failure", lambda *_: "died of SIGILL")
-    found = opening.in_faster_precision(
+    monkeypatch.setattr(opening, "try_backend", lambda *_: "died of SIGILL")
+    found = opening.with_faster_precision(
         load_encoder(tiny, precision="fp32", backend="torch"), ["one"], 1_000_000_000
     )
     assert (found.precision, found.backend) == ("fp32", "torch")
-    assert "bf16 does not work here" in found.chosen
+    assert "bf16 does not work here" in found.precision_reason
     monkeypatch.setattr(OnnxEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match="bf16 of the backend torch does not work on this machine: died"):
         load_encoder(tiny, precision="bf16", backend="torch")
@@ -86,7 +86,7 @@ def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest
 
 def test_a_trial_is_remembered(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for reason, found in (("died of SIGILL", "died"), ("", "died")):
-        monkeypatch.setattr(opening, "backend_failure", lambda *_, told=reason: told)
+        monkeypatch.setattr(opening, "try_backend", lambda *_, told=reason: told)
         with pytest.raises(ModelError, match=found):
             opening.require_working(tiny, "bf16", "torch")
     file = state_folder() / opening.FILE
@@ -122,7 +122,7 @@ def test_a_foreign_folder_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"is not an encoder of hybridr: it has no manifest\.json"):
         load_encoder(tmp_path)
     (tmp_path / "manifest.json").write_text('{"stage": "load"}')
-    with pytest.raises(ModelError, match="a manifest without an encoder"):
+    with pytest.raises(ModelError, match="no encoder in its manifest.json"):
         load_encoder(tmp_path)
     (tmp_path / "manifest.json").write_text("{not json")
     with pytest.raises(ModelError, match="is damaged: .* not valid JSON"):

@@ -263,7 +263,7 @@ def test_larger_weights_than_are_allowed_are_not_read(encoder: Path, tmp_path, m
         ("tokenizer.json", hostile.DEEP, "cannot be opened"),
         ("tokenizer.json", "{}", "cannot be opened"),
         ("config.json", hostile.DEEP, "nested too deep"),
-        ("config.json", "[]", "holds no JSON object"),
+        ("config.json", "[]", "is not a JSON object"),
         ("modules.json", "5", "cannot be opened"),
         ("modules.json", hostile.DEEP, "nested too deep"),
         ("sentence_bert_config.json", '{"max_seq_length": -5}', "reads -5 tokens"),
@@ -291,7 +291,7 @@ def test_a_module_outside_the_folder_is_refused(encoder: Path, secret: Path, tmp
     for path in ("../secret", str(secret.parent)):
         modules[1]["path"] = path
         (folder / "modules.json").write_text(json.dumps(modules))
-        with pytest.raises(ModelError, match="which is outside of it"):
+        with pytest.raises(ModelError, match="which is outside it"):
             read_retriever(folder)
 
 
@@ -333,7 +333,7 @@ def test_a_graph_of_more_parts_than_an_encoder_has_is_refused_at_once(many, enco
     """Opening one of 100,000 outputs took minutes before anything was said."""
     folder = hostile.with_graph(encoder, tmp_path / "encoder", hostile.crowded_graph(many))
     started = time.monotonic()
-    with pytest.raises(ModelError, match=f"more than [0-9,]+ {many}, no encoder has so many"):
+    with pytest.raises(ModelError, match=f"more than [0-9,]+ {many}; no encoder has that many"):
         load_encoder(folder)
     assert time.monotonic() - started < 10
 

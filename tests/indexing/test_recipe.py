@@ -64,9 +64,9 @@ def test_vectors_that_differ_by_rounding_alone_have_no_spread() -> None:
 def test_cosines_are_measured_again_with_queries_that_are_evened_out() -> None:
     encoder = HashingEncoder(dim=32)
     measured = recipe(encoder).cosines(TEXTS)
-    evening = Evening.read(measured.evened.directions, 32)
+    evening = Evening.from_text(measured.evened.directions, 32)
     queries = encoder.encode_queries([middle_words(text, QUERY_WORDS) for text in TEXTS])
-    cosines = evening.of(queries) @ encoder.encode_documents(TEXTS).T
+    cosines = evening.apply(queries) @ encoder.encode_documents(TEXTS).T
     others = [np.delete(row, number) for number, row in enumerate(cosines)]
     assert measured.evened.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)
     assert measured.evened.mean == pytest.approx(np.mean(others), abs=1e-4)

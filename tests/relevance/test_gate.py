@@ -85,7 +85,7 @@ def test_fused_lists_are_those_of_an_index_made_by_the_defaults() -> None:
     evening = stored_evening(Record(cosines=measured, dim=encoder.dim))
     factor = cosine_scale(encoder, measured.evened).factor
     queries, documents = encoder.encode_queries(asked), encoder.encode_documents(corpus)
-    plain, near = (vectors @ documents.T for vectors in (queries, evening.of(queries)))
+    plain, near = (vectors @ documents.T for vectors in (queries, evening.apply(queries)))
     lists = zip(asked, plain, near, found.dense, found.fused, strict=True)
     for query, row, evened_row, dense, fused in lists:
         score = joined_score(corpus, query, evened_row, factor)

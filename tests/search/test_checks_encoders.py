@@ -35,7 +35,7 @@ def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(tm
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))
     monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
-    monkeypatch.setattr(exporting, "hub_problem", lambda _: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(exporting, "try_hub", lambda _: pytest.fail("the hub was asked"))
     for name in (None, entry.name, Path(entry.name)):
         assert encoder_for(written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
     with pytest.raises(FingerprintMismatch):

@@ -120,8 +120,8 @@ def test_what_is_no_ranker_is_refused(tmp_path: Path) -> None:
         export(bare, tmp_path / "out")
     with pytest.raises(ModelError, match="holds no pair scorer of hybridr"):
         PairScorer(SOURCE)
-    with pytest.raises(ModelError, match="is not there"):
+    with pytest.raises(ModelError, match="does not exist"):
         PairScorer(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="a string was needed"):
+    with pytest.raises(DataError, match="a string is needed"):
         PairScorer(exported()).score([("a", None)])  # type: ignore[list-item]
     assert not (tmp_path / "out").exists()

@@ -82,7 +82,7 @@ def test_the_command_exports_both(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_what_is_no_sparse_encoder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds no sparse encoder of hybridr"):
         SparseEncoder(SOURCE)
-    with pytest.raises(ModelError, match="is not there"):
+    with pytest.raises(ModelError, match="does not exist"):
         SparseEncoder(tmp_path / "nowhere")
     whole = shutil.copytree(exported(), tmp_path / "whole")
     (whole / "tokenizer.json").write_text("{}")

@@ -173,7 +173,7 @@ def test_what_cannot_be_combined_is_refused_by_name(judged, dam, target, tmp_pat
         ({"ranker": "rerank"}, target, "modir is for the dense ranker, not for rerank"),
         ({"method": "modir"}, None, "modir needs a domain to be invariant to"),
         ({"negatives_per_query": 0}, target, "modir needs .rem. negatives_per_query"),
-        ({"method_settings": {"queue": 7, "queue_entries": 2}}, target, "7 is not a multiple of the 2 entries"),
+        ({"method_settings": {"queue": 7, "queue_entries": 2}}, target, "7 is not a multiple of the 2"),
         ({"method_settings": {"clusters": 7}}, target, "unknown setting 'clusters'"),
         ({"loss": "pairwise", "negatives_per_query": 0}, None, "needs .rem. negatives_per_query above 0"),
         ({"batch_size": 1, "negatives_per_query": 0}, None, "a batch of one query has nothing"),

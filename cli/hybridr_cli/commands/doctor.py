@@ -114,10 +114,10 @@ def models(session: Session) -> None:
     """List models with a name: encoders by language, and published DAMs, REMs and baselines."""
     from dataclasses import asdict
 
-    from hybridr.encoders.export.fetched_models import published
+    from hybridr.encoders.export.fetched_models import published_checkpoints
     from hybridr.encoders.registry import ENCODERS
 
-    modules = published()
+    modules = published_checkpoints()
     session.output.table(
         ("module", "kind", "ranker", "lang", "vectors", "goes with"),
         [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],

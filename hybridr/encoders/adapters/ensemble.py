@@ -24,7 +24,7 @@ from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fit_ensemble
 from . import DOCUMENT_TOKENS
 
 ENCODED = 64  # documents between two progress reports
-MIN_DOCUMENTS_PER_COMPONENT = 2  # documents per component; with fewer, all dimensions stay
+MIN_DOCUMENTS_PER_COMPONENT = 2  # with fewer, all dimensions stay
 
 
 class EnsembleSettings(Stage):
@@ -74,9 +74,9 @@ class Ensemble:
         limit = min(DOCUMENT_TOKENS, retrievers.max_tokens)
         for start in range(0, len(documents), ENCODED):
             progress("fit", start, len(documents))
-            retrievers.read("document", documents[start : start + ENCODED], limit)
+            retrievers.encode("document", documents[start : start + ENCODED], limit)
         progress("fit", len(documents), len(documents))
-        first, second = retrievers.read("document", documents, limit)
+        first, second = retrievers.encode("document", documents, limit)
         dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
         self.candidate = fit_ensemble(self.first, self.second, (first[:count], second[:count]), strength, dim)
         self.encoder = ComparedEncoder(self.candidate, retrievers, self.candidate.joined)
@@ -108,15 +108,16 @@ class BothRetrievers:
         self.max_tokens, self._first_dim = graph.max_tokens, retrievers.first.dim
         self._vectors: dict[tuple[str, int | None, str], Vectors] = {}
 
-    def read(
+    def encode(
         self, role: Literal["query", "document"], texts: Sequence[str], max_tokens: int | None = None
     ) -> tuple[Vectors, Vectors]:
         """Return the vectors `(n, dim)` of both, of length 1, in the order of `texts`."""
         keys = [(role, max_tokens, text) for text in texts]
-        new = [key for key in dict.fromkeys(keys) if key not in self._vectors]
-        if new:
+        missing = [key for key in dict.fromkeys(keys) if key not in self._vectors]
+        if missing:
             encode = self._opened.encode_queries if role == "query" else self._opened.encode_documents
-            self._vectors |= zip(new, encode([text for *_, text in new], max_tokens=max_tokens), strict=True)
+            encoded = encode([text for *_, text in missing], max_tokens=max_tokens)
+            self._vectors |= zip(missing, encoded, strict=True)
         vectors = np.array([self._vectors[key] for key in keys], np.float32).reshape(-1, self._opened.dim)
         first, second = np.split(vectors, [self._first_dim], axis=1)
         return unit_length(first), unit_length(second)
@@ -133,8 +134,8 @@ class ComparedEncoder:
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""
-        return self._join(*self._both.read("query", texts, max_tokens))
+        return self._join(*self._both.encode("query", texts, max_tokens))
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        return self._join(*self._both.read("document", texts, max_tokens))
+        return self._join(*self._both.encode("document", texts, max_tokens))

@@ -27,25 +27,25 @@ from ..engines import GRAPHS, from_training
 from ..graph_folders import GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
 from ..machine import instruction_sets, read_cpu
 from ..model_usage import read_usage
-from ..opening import OnnxEncoder, cosines_of, encoder_record, is_encoder, verify_encoder
+from ..opening import OnnxEncoder, cosines_of, is_encoder, read_encoder_entry, verify_encoder
 from ..quantization import quantize
 from ..registry import KnownEncoder, declared_languages, encoder_languages, is_default, known_encoder
-from ..stored_models import CLASSIFIER, named_modules, read_object
+from ..stored_models import CLASSIFIER, read_modules, read_object
 from ..tokens import TOKENIZER_FILE, random_texts
 from .fetched_models import (
     UNWANTED,
     bar_class,
     fetched_revision,
-    hub_problem,
     require_unchanged,
     snapshot,
+    try_hub,
 )
 from .graphs import OPSET, write_graph
-from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, render_card, write_model
+from .model_files import CARD_FILE, Exportable, copy_all, is_graph_only, render_card, write_model
 from .packaged_models import maven_artifact, minilm, packaged_retriever
 from .weights import NumpyBiEncoder, open_without_torch
 
-TEXTS = {"torch": 128, "numpy": 16}  # least texts and most documents to compare, by reference: numpy is slow
+TEXTS = {"torch": 128, "numpy": 16}  # to compare, by reference: numpy is slow
 TEXT_TOKENS = 128  # of each document at most: long documents take MiniLM 10 s on 2 cores
 GENERATED = 8  # texts at least, whose lengths go up to the input limit
 FP32_TOLERANCE = 1e-4
@@ -66,8 +66,8 @@ def measure_parity(
     1e-2. It is also raised if int8 vectors have a mean cosine below 0.9.
     """
     reference = "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
-    chosen = documents[: TEXTS[reference]]
-    samples = [text if isinstance(text, Document) else Document("", text) for text in chosen]
+    first = documents[: TEXTS[reference]]
+    samples = [text if isinstance(text, Document) else Document("", text) for text in first]
     probes, texts = make_probes(samples, seed=0)
     missing = TEXTS[reference] - len(texts) - len(probes)
     generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
@@ -84,8 +84,9 @@ def measure_parity(
         readings += form.read_documents(texts, max_tokens=min(TEXT_TOKENS, form.max_tokens))
         readings += form.read_documents(generated)
         vectors[name] = np.stack([reading.vector for reading in readings])
-        read = np.concatenate([reading.states for reading in readings])
-        states[name] = read / np.maximum(np.linalg.norm(read, axis=1, keepdims=True), 1e-12)
+        token_states = np.concatenate([reading.states for reading in readings])
+        lengths = np.linalg.norm(token_states, axis=1, keepdims=True)
+        states[name] = token_states / np.maximum(lengths, 1e-12)
     number, tokens = len(vectors[reference]), len(states[reference])
     record: dict[str, Any] = {
         "reference": reference,
@@ -93,19 +94,19 @@ def measure_parity(
         "texts": number,
         **measure_fp32(vectors[reference], vectors["fp32"], (reference, f"{number} texts"), FP32_TOLERANCE),
     }
-    of_states: dict[str, Any] = {"tokens": tokens} | measure_fp32(
+    state_record: dict[str, Any] = {"tokens": tokens} | measure_fp32(
         states[reference], states["fp32"], (reference, f"the states of {tokens} tokens"), STATE_TOLERANCE
     )
     if "int8" in forms:
-        for part, rows in ((record, vectors), (of_states, states)):
+        for part, rows in ((record, vectors), (state_record, states)):
             cosines = cosines_of(rows[reference], rows["int8"])
             part["int8_cosine"] = {"mean": float(cosines.mean()), "least": float(cosines.min())}
         if not (mean := record["int8_cosine"]["mean"]) >= INT8_COSINE:
             raise ModelError(
-                f"int8 keeps a mean cosine of {mean:.3f} to fp32, {INT8_COSINE} is needed",
+                f"int8 vectors have a mean cosine of {mean:.3f} to fp32; {INT8_COSINE} is needed",
                 hint="this model is not accurate in int8: export with --precision fp32",
             )
-    record["states"] = of_states
+    record["states"] = state_record
     return record | ranking_parity(vectors, probes, len(texts))
 
 
@@ -132,7 +133,7 @@ def measure_fp32(
     gap = float(np.abs(reference - vectors).max(initial=0.0))
     if not gap <= tolerance:
         raise ModelError(
-            f"ONNX and {labels[0]} differ by {gap:.2g} over {labels[1]}, {tolerance:g} is allowed",
+            f"ONNX and {labels[0]} differ by {gap:.2g} over {labels[1]}; {tolerance:g} is allowed",
             hint=f"nothing was exported; try other versions of {labels[0]} and onnxruntime",
         )
     return {"max_abs_difference": gap, "tolerance": tolerance}
@@ -164,18 +165,21 @@ def export(
     attachments: Mapping[str, Path] | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write `encoder` (a retriever, a ranker of `assemble`, or a folder of either) into `folder`.
+    """Write an encoder folder that hybridr, transformers, sentence-transformers and ONNX Runtime open.
 
-    A model that gives no single vector becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
-    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's); it takes no `texts`,
-    `records` or `attachments`. Without torch a folder of the BERT family is compared with numpy. A model with
-    a parallel adapter opens in ONNX Runtime only. With "int8" the folder also gets a quantised graph, which
-    then encodes documents. ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of
-    queries made from them; the result goes into the manifest, beside `records`. `attachments` (name: file or
-    folder) are copied. The folder is
-    replaced atomically; it may be the source's own. Raises ModelError if the source cannot be used, vectors
-    differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds something else;
-    DownloadError if it cannot be written.
+    encoder: a retriever, a ranker of `assemble`, or a folder of either. A model that does not produce one
+    vector per text becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer` (re-rankers, sequence
+    classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's); it takes no `texts`, `records` or
+    `attachments`. A model with a parallel adapter opens in ONNX Runtime only.
+    folder: replaced atomically; it may be the source's own
+    precision: "int8" adds a quantised graph, which then encodes documents
+    texts: the first 128 compare ONNX with torch (without torch, the first 16 with numpy, for the BERT
+    family): vectors, and nDCG@10 of queries made from them. The result goes into the manifest.
+    records: further entries of the manifest
+    attachments: files or folders that are copied into `folder`, by name
+
+    Raises ModelError if the source cannot be used, vectors differ by more than 1e-4 (fp32) or have a mean
+    cosine below 0.9 (int8), or `folder` holds something else; DownloadError if it cannot be written.
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
@@ -199,7 +203,7 @@ def export(
             progress("export", 0, 3, "weights")
             write_model(retriever, staged)
             for name, path in (attachments or {}).items():
-                copy_whole(path, staged / name)
+                copy_all(path, staged / name)
             progress("export", 1, 3, "graph")
             write_graph(retriever, staged / GRAPHS["fp32"])
             if precision == "int8":
@@ -258,7 +262,7 @@ def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
         function = GRAPH_RANKERS.get(encoder.ranker)
     elif isinstance(encoder, (Path, str)):
         folder = Path(encoder)
-        kinds = {kind for kind, _ in named_modules(folder)} if (folder / "modules.json").is_file() else set()
+        kinds = {kind for kind, _ in read_modules(folder)} if (folder / "modules.json").is_file() else set()
         classes = read_object(folder, "config.json").get("architectures")
         if SPARSE_MODULES & kinds:
             function = SPARSE
@@ -280,7 +284,7 @@ def require_replaceable(folder: Path) -> None:
         try:
             manifest = read_manifest(folder) or {}
             if not any(kind.entry in manifest for kind in GRAPH_FOLDERS):
-                encoder_record(folder)
+                read_encoder_entry(folder)
         except ModelError as error:
             raise ModelError(
                 f"{folder} exists and is not an encoder of hybridr, so it is not replaced",
@@ -342,7 +346,7 @@ def encoder_entry(retriever: Exportable, precision: Precision) -> dict[str, Any]
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
 FILES = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
-ELSEWHERE = ("onnx/*", "openvino/*", *UNWANTED)
+UNWANTED_FILES = ("onnx/*", "openvino/*", *UNWANTED)
 
 
 def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progress = silent) -> Path:
@@ -368,7 +372,7 @@ def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progr
     fetched = fetched_revision(entry.repository) is not None
     if not fetched and is_encoder(cached_encoder_folder(entry.package.fingerprint)):
         return packaged_encoder(entry, progress)
-    reason = "" if fetched else hub_problem(entry.repository)
+    reason = "" if fetched else try_hub(entry.repository)
     if not reason:
         try:
             return export_to_cache(fetch_from_hub(entry.name, progress), progress)
@@ -488,7 +492,7 @@ def fetch_from_hub(source: str, progress: Progress) -> Path:
         )
     try:
         revision = fetched_revision(repository) or known_checkpoint(repository).get("revision")
-        path = snapshot(repository, revision, FILES, ELSEWHERE, bar_class(repository, progress))
+        path = snapshot(repository, revision, FILES, UNWANTED_FILES, bar_class(repository, progress))
     except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
         name = repository.partition("/")[2]
         raise DownloadError(

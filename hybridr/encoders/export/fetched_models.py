@@ -71,7 +71,7 @@ class Published:
 
 
 @cache
-def published() -> tuple[Published, ...]:
+def published_checkpoints() -> tuple[Published, ...]:
     """Return the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and the 8 of COCO-DR.
 
     Those of COCO-DR are full encoders with [CLS], inner product and no projection.
@@ -99,7 +99,7 @@ def published() -> tuple[Published, ...]:
 def published_checkpoint(source: Path | str) -> Published | None:
     """Return the published checkpoint for a name, a repository or a folder's name; None for others."""
     name = str(source).rstrip("/").rsplit("/", 1)[-1]
-    return next((entry for entry in published() if entry.name == name), None)
+    return next((entry for entry in published_checkpoints() if entry.name == name), None)
 
 
 def fetch_published(name: str, *, progress: Progress = silent) -> Path:
@@ -118,11 +118,11 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     try:
         folder = snapshot(entry.repository, revision, files, UNWANTED, bar_class(entry.name, progress))
     except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
-        raise unreachable(entry, error) from error
+        raise unreachable_error(entry, error) from error
     alternatives = [(REM_FILE,)] if entry.kind == "rem" else [("config.json",), WEIGHT_FILES]
     for names in alternatives:
         if not any((folder / name).is_file() for name in names):
-            raise unreachable(entry, FileNotFoundError(f"the download lacks {' or '.join(names)}"))
+            raise unreachable_error(entry, FileNotFoundError(f"the download lacks {' or '.join(names)}"))
     require_unchanged(entry.repository, folder)
     progress(f"download {entry.name}", 1, 1)
     return folder / REM_FILE if entry.kind == "rem" else folder
@@ -173,8 +173,8 @@ def fetched_revision(repository: str) -> str | None:
     return text_within(file, MAX_SETTINGS_BYTES).strip() if file.is_file() else None
 
 
-def hub_problem(repository: str) -> str:
-    """Return why the hub does not answer within 3 seconds for a repository; empty if it does."""
+def try_hub(repository: str) -> str:
+    """Ask the hub for a repository; return why it did not answer within 3 seconds, empty if it did."""
     from huggingface_hub import HfApi
 
     # A separate thread, since the client's time-out bounds neither the look-up of a name nor its retries.
@@ -206,7 +206,7 @@ def bar_class(name: str, progress: Progress) -> Any:
     return Reporting
 
 
-def unreachable(entry: Published, error: Exception) -> DownloadError:
+def unreachable_error(entry: Published, error: Exception) -> DownloadError:
     """Return the error for a checkpoint that could not be fetched, with advice for working without the
     hub.
     """

@@ -40,21 +40,20 @@ def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     inputs = retriever.input_names
     if isinstance(retriever, EnsembleBiEncoder):
         first, second = (graph.part(name, retriever) for name, retriever in retriever.parts.items())
-        behind, own = 1 + retriever.prefix_tokens, []
+        prefix_end, first_inputs = 1 + retriever.prefix_tokens, []
         for name in inputs:  # the first retriever reads texts without the second one's prefix
-            ends = [tokens_between(graph, name, 0, 1), tokens_between(graph, name, behind, ALL)]
-            own.append(graph.node("Concat", ends, axis=1))
-        states, others = (
-            add_states(*part) for part in ((first, retriever.first, own), (second, retriever.second, inputs))
-        )
-        vectors = first.pool(states, own[1], retriever.first.usage)
+            ends = [tokens_between(graph, name, 0, 1), tokens_between(graph, name, prefix_end, ALL)]
+            first_inputs.append(graph.node("Concat", ends, axis=1))
+        states = add_states(first, retriever.first, first_inputs)
+        second_states = add_states(second, retriever.second, inputs)
+        vectors = first.pool(states, first_inputs[1], retriever.first.usage)
         centre = graph.weight("centre")
-        centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
+        centred = graph.node("Sub", [second.pool(second_states, inputs[1], retriever.second.usage), centre])
         pairs = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
         graph.scaled(graph.node("Gemm", [pairs, graph.weight("components")]), OUTPUT)
         spliced = [
             tokens_between(graph, states, 0, 1),
-            tokens_between(graph, others, 1, behind),
+            tokens_between(graph, second_states, 1, prefix_end),
             tokens_between(graph, states, 1, ALL),
         ]
         graph.node("Concat", spliced, output=STATES, axis=1)

@@ -57,12 +57,12 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     weights_file = folder / WEIGHTS_FILE
     if isinstance(retriever, NumpyBiEncoder):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else weights_file
-        plain = source.is_file() and source.is_relative_to(cache_folder())
-        if plain:  # if all weights are in fp32 under the backbone's names, the file is reused
+        is_reusable = source.is_file() and source.is_relative_to(cache_folder())
+        if is_reusable:  # if all weights are in fp32 under the backbone's names
             with safe_open(source, framework="np") as file:
                 kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-            plain = all(kinds.get(name) == "F32" for name in needed_weights(retriever.config))
-        if plain:  # linked, not copied
+            is_reusable = all(kinds.get(name) == "F32" for name in needed_weights(retriever.config))
+        if is_reusable:  # linked, not copied
             try:
                 os.link(source.resolve(), weights_file)  # in the hub's cache the source is a symbolic link
             except OSError:  # the file system has no links
@@ -101,7 +101,7 @@ def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
     for name in KEPT if retriever.folder else ():
         source = Path(str(retriever.folder)) / name
         if source.exists():
-            copy_whole(source, folder / name)
+            copy_all(source, folder / name)
     # Special tokens that the tokenizer lacks are omitted: they would get ids without an embedding.
     tokenizer, tokenizer_folder = Tokenizer.from_str(retriever.tokenizer_json), retriever.folder
     if tokenizer_folder and (tokenizer_folder / "modules.json").is_file():
@@ -117,7 +117,7 @@ def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
     write_json(folder / "tokenizer_config.json", configuration | special)
 
 
-def copy_whole(source: Path, target: Path) -> None:
+def copy_all(source: Path, target: Path) -> None:
     """Copy a file, or a folder with all its content."""
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)

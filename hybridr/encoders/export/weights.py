@@ -86,8 +86,8 @@ def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any =
     epsilon = float(getattr(config, "layer_norm_eps", EPSILON))
     states = arithmetic.rows(WORDS, ids)
     if config.model_type != "distilbert":
-        first = kinds is None
-        rows = arithmetic.first_row(KINDS_OF_TOKENS) if first else arithmetic.rows(KINDS_OF_TOKENS, kinds)
+        table = KINDS_OF_TOKENS
+        rows = arithmetic.first_row(table) if kinds is None else arithmetic.rows(table, kinds)
         states = arithmetic.add(states, rows)
     if config.model_type in ("roberta", "xlm-roberta"):
         places = arithmetic.rows(POSITIONS, arithmetic.places_after(ids, config.pad_token_id))
@@ -120,19 +120,15 @@ def head_count(config: Any) -> int:
 
 def needed_weights(config: Any) -> list[str]:
     """Return the names of the weights needed for the token states, sorted."""
-    tables = [WORDS, POSITIONS] + [KINDS_OF_TOKENS] * (config.model_type != "distilbert")
+    tables = [WORDS, POSITIONS, *([] if config.model_type == "distilbert" else [KINDS_OF_TOKENS])]
     modules = [EMBEDDED, *(name for layer in layers(config) for name in layer)]
     names = [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
     return sorted([*(f"{table}.weight" for table in tables), *names])
 
 
-WRAPPERS = (
-    "bert.",
-    "roberta.",
-    "distilbert.",
-)  # prefixes of names if a head was saved with the backbone
+WRAPPERS = ("bert.", "roberta.", "distilbert.")  # prefixes of names if a head was saved with the backbone
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # ends of LayerNorm's names in files of early models
-BEYOND = ".layer."
+LAYER_MARK = ".layer."
 ONE_THREAD: dict[str, Any] = {"limits": 1, "user_api": "blas"}
 """Limits numpy's BLAS to one thread, since on a busy machine several threads would spin while waiting."""
 StoredWeights = Mapping[str, NDArray[np.float32]]
@@ -335,7 +331,7 @@ def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
                 for suffix, replacement in OLD_NAMES.items():
                     plain = plain.removesuffix(suffix) + replacement if plain.endswith(suffix) else plain
                 stored_names[plain] = name
-            excess += sorted(name for name in stored_names if BEYOND in name and name not in names)
+            excess += sorted(name for name in stored_names if LAYER_MARK in name and name not in names)
             weights |= {name: file.get_tensor(stored_names[name]) for name in names if name in stored_names}
     missing = [name for name in names if name not in weights]
     if missing:
@@ -455,10 +451,10 @@ def fit_ensemble(
     The vectors are `(n, first.dim)` and `(n, second.dim)`. `share` is the second encoder's part (0..1) of a
     cosine if all dimensions are kept.
     """
-    left, right = vectors
-    centre = right.mean(axis=0)
+    first_vectors, second_vectors = vectors
+    centre = second_vectors.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
-    rows = np.hstack([left, unit_length(right - centre)]) * weights
+    rows = np.hstack([first_vectors, unit_length(second_vectors - centre)]) * weights
     _, directions = np.linalg.eigh(rows.T @ rows / len(rows))  # principal components about 0 (Hotelling 1933)
     components = np.ascontiguousarray(directions[:, ::-1][:, :dim])
     return EnsembleBiEncoder(first, second, centre, weights[:, None] * components)

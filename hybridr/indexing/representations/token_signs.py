@@ -11,7 +11,7 @@ from ...encoders.bits import (
     MAX_TOKENS,
     Bits,
     agreement,
-    bytes_a_token,
+    bytes_per_token,
     joined_bits,
     mean_as_text,
     mean_from_text,
@@ -88,4 +88,4 @@ class TokenSigns(InDocValues):
         """Return the estimated bytes of a document's bits, which are stored as base64 too."""
         texts, source = sample(COUNTED_DOCUMENTS), require_tokens(self.encoder)
         tokens = sum(len(source.token_spans(text, MAX_TOKENS)) for text in texts) / max(1, len(texts))
-        return tokens * bytes_a_token(self.encoder.width) * (1 + SOURCE_BYTES)
+        return tokens * bytes_per_token(self.encoder.width) * (1 + SOURCE_BYTES)

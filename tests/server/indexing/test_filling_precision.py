@@ -72,7 +72,7 @@ def test_int8_documents_are_found_by_fp32_queries(cluster, filled, folder, cli):
 def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, monkeypatch):
     monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
     monkeypatch.setattr(opening, "SHORT_FILL_S", 0)
-    monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
+    monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
     plain = export(tiny_retriever(), tmp_path / "fp32")  # its int8 graph is made when it is needed
     command = f"reindex {filled} --encoder {plain}"
     assert "encoded in int8: int8 is " in cli(cluster, f"{command} --dry-run").out

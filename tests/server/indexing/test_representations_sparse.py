@@ -85,7 +85,7 @@ def test_refusals(cluster, source):
     with pytest.raises(SettingsError, match="the representation 'sparse' needs --sparse-encoder DIR"):
         reindex(cluster, source, HashingEncoder(), ReindexSettings(representations=("sparse",)))
     nowhere = wanted().model_copy(update={"sparse_encoder": exported() / "x"})
-    with pytest.raises(ModelError, match="is not there"):
+    with pytest.raises(ModelError, match="does not exist"):
         reindex(cluster, source, HashingEncoder(), nowhere)
     made = reindex(cluster, source, HashingEncoder(), wanted()).destination
     state = json.loads(resolve(cluster, source).record.representations["sparse"])

@@ -87,5 +87,5 @@ def test_plans_and_refusals(cluster, source):
     with pytest.raises(SettingsError, match="the representation 'token_vectors' needs --token-encoder DIR"):
         reindex(cluster, source, HashingEncoder(), ReindexSettings(representations=("token_vectors",)))
     nowhere = wanted().model_copy(update={"token_encoder": exported() / "x"})
-    with pytest.raises(ModelError, match="is not there"):
+    with pytest.raises(ModelError, match="does not exist"):
         reindex(cluster, source, HashingEncoder(), nowhere)
