@@ -62,10 +62,10 @@ def measured_cosines(
     if moments is None:
         return None
     evening = Evening.fit(vectors) if encoder.similarity == "cosine" else None
-    after = (
-        spread_to_queries(cosines_of(encoder, evening.apply(queries), vectors, firsts)) if evening else None
-    )
-    evened = Evened(directions=evening.text, **after) if evening and after else None
+    evened = None
+    if evening:
+        spread = spread_to_queries(cosines_of(encoder, evening.apply(queries), vectors, firsts))
+        evened = Evened(directions=evening.text, **spread) if spread else None
     return Cosines(**moments, evened=evened)
 
 

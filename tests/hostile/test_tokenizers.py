@@ -42,7 +42,7 @@ def test_a_tokenizer_that_blows_texts_up_is_refused(encoder: Path, tmp_path: Pat
         ({"normalizer": hostile.swelling_charsmap()}, "makes texts up to 256 times longer"),
         ({"post_processor": hostile.framing(1_000_000)}, "adds 1,000,000 tokens to each text"),
         ({"post_processor": {"type": "TemplateProcessing", "single": 5}}, "broken template"),
-        ({"model": WORDS | {"max_input_chars_per_word": 10**9}}, "words of 1,000,000,000 letters apart"),
+        ({"model": WORDS | {"max_input_chars_per_word": 10**9}}, "splits words of 1,000,000,000 letters"),
     ],
 )
 def test_a_tokenizer_that_takes_minutes_or_all_memory_is_refused(parts, words, encoder, tmp_path):
