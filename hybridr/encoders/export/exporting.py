@@ -111,9 +111,7 @@ def measure_parity(
 
 
 def ranking_parity(vectors: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
-    """Return nDCG@10 of each form of the encoder: every probe searches its document among the first `count`
-    texts.
-    """
+    """Return nDCG@10 of each form of the encoder: a probe searches its document among `count` texts."""
     if not probes:
         reason = "the documents make no queries" if count else "no documents were given, texts are generated"
         return {"ndcg": None, "ndcg_reason": reason}
@@ -149,8 +147,6 @@ SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
 """Export function in `training/graph_exports.py` for each ranker without single vectors."""
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
-
-
 KEPT_RECORDS = ("adaptation", "assembly")
 """Entries of the manifest that are copied when an encoder folder is exported again."""
 
@@ -167,16 +163,15 @@ def export(
 ) -> Path:
     """Write an encoder folder that hybridr, transformers, sentence-transformers and ONNX Runtime open.
 
-    encoder: a retriever, a ranker of `assemble`, or a folder of either. A model that does not produce one
-    vector per text becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer` (re-rankers, sequence
-    classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's); it takes no `texts`, `records` or
-    `attachments`. A model with a parallel adapter opens in ONNX Runtime only.
+    encoder: a retriever, a ranker of `assemble`, or a folder of either. One without a vector per text becomes a
+    `hybridr.SparseEncoder` (uniCOIL, SPLADE), `PairScorer` (re-rankers, sequence classifiers) or
+    `MultiVectorEncoder` (ColBERT, PyLate's), and takes no `texts`, `records` or `attachments`. One with a
+    parallel adapter opens in ONNX Runtime only.
     folder: replaced atomically; it may be the source's own
     precision: "int8" adds a quantised graph, which then encodes documents
     texts: the first 128 compare ONNX with torch (without torch, the first 16 with numpy, for the BERT
-    family): vectors, and nDCG@10 of queries made from them. The result goes into the manifest.
-    records: further entries of the manifest
-    attachments: files or folders that are copied into `folder`, by name
+    family): vectors, and nDCG@10 of queries made from them; the result goes into the manifest
+    records, attachments: further entries of the manifest; files or folders to copy, by name
 
     Raises ModelError if the source cannot be used, vectors differ by more than 1e-4 (fp32) or have a mean
     cosine below 0.9 (int8), or `folder` holds something else; DownloadError if it cannot be written.
