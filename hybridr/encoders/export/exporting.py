@@ -163,8 +163,8 @@ def export(
 ) -> Path:
     """Write an encoder folder that hybridr, transformers, sentence-transformers and ONNX Runtime open.
 
-    encoder: a retriever, a ranker of `assemble`, or a folder of either. One without a vector per text becomes a
-    `hybridr.SparseEncoder` (uniCOIL, SPLADE), `PairScorer` (re-rankers, sequence classifiers) or
+    encoder: a retriever, a ranker of `assemble`, or a folder of either. One without a vector per text becomes
+    a `hybridr.SparseEncoder` (uniCOIL, SPLADE), `PairScorer` (re-rankers, sequence classifiers) or
     `MultiVectorEncoder` (ColBERT, PyLate's), and takes no `texts`, `records` or `attachments`. One with a
     parallel adapter opens in ONNX Runtime only.
     folder: replaced atomically; it may be the source's own
