@@ -206,29 +206,25 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
                 f"{name} is not trained: it takes no {setting}", hint="a DAM as --base and a --rem are"
             )
     member = load_member(ADAPTERS, name)
-    adapter_settings = member.Settings(**settings.objective_values(member.Settings))
+    options = member.Settings(**settings.objective_values(member.Settings))
     base_folder = model_folder(settings.base, progress=progress)
     require_intact(base_folder)
     usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
     base = open_without_torch(base_folder, usage=usage)
     sample = draw_sample(
-        documents,
-        adapter_settings.max_documents,
-        seed=adapter_settings.seed,
-        fields=adapter_settings.fields,
-        progress=progress,
+        documents, options.max_documents, seed=options.seed, fields=options.fields, progress=progress
     )
     language = main_language(sample.documents)
     if is_default(settings.base) and not settings.any_language:
         require_language(language, "en", "the packaged model")
-    adapter = member(base, adapter_settings, progress)
-    held_out, others = sample.split(adapter_settings.held_out)
+    adapter = member(base, options, progress)
+    held_out, others = sample.split(options.held_out)
     identity = {
         "version": ADAPTERS_VERSION,
         "objective": name,
         "documents": sample.fingerprint,
         "base": adapter.fingerprint,
-        name: adapter_settings.record(),
+        name: options.record(),
     }
 
     def fit() -> Fitted:
