@@ -168,8 +168,7 @@ def rank_vectors(
         sampled = sampled_cosines(encoder, texts, vectors)
         cosines = sampled
         if sampled and (evening := stored_evening(Record(cosines=sampled, dim=vectors.shape[1]))):
-            evened = vector_scores(encoder, evening.apply(query_vectors), vectors)
-            cosines = sampled.evened
+            evened, cosines = vector_scores(encoder, evening.apply(query_vectors), vectors), sampled.evened
     settings, scale = SearchSettings(), cosine_scale(encoder, cosines).factor
     kind = default_fusion(settings, Record(similarity=encoder.similarity))
     fusion = kind(settings, (3, 0, 0))  # its scores here do not depend on the version

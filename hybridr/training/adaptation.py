@@ -209,8 +209,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
     options = member.Settings(**settings.objective_values(member.Settings))
     base_folder = model_folder(settings.base, progress=progress)
     require_intact(base_folder)
-    usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
-    base = open_without_torch(base_folder, usage=usage)
+    base = open_without_torch(base_folder, usage=read_usage(base_folder, settings.max_tokens or MAX_TOKENS))
     sample = draw_sample(
         documents, options.max_documents, seed=options.seed, fields=options.fields, progress=progress
     )
