@@ -88,19 +88,6 @@ def test_few_documents_keep_all_dimensions(tmp_path: Path, folders: tuple[str, s
     assert load_encoder(done.folder).dim == 16
 
 
-def test_the_gate_says_no_to_a_second_one_that_knows_nothing(tmp_path, folders: tuple[str, str]) -> None:
-    import torch
-
-    noise = tiny_retriever(seed=3)
-    for weight in noise.backbone.parameters():
-        torch.nn.init.normal_(weight, std=1.0)
-    pair = (folders[0], str(export(noise, tmp_path / "noise")))
-    done = adapt(DOCUMENTS, settings(pair, tmp_path / "out", force=False, strength=1.0))
-    assert not done.promoted
-    assert done.gate.reasons
-    assert load_encoder(done.folder).fingerprint == tiny_retriever().fingerprint
-
-
 def test_bad_input_is_refused_in_words(tmp_path: Path, folders: tuple[str, str]) -> None:
     with pytest.raises(SettingsError, match="takes no steps"):
         adapt(DOCUMENTS, settings(folders, tmp_path / "out", steps=5))

@@ -162,16 +162,6 @@ def test_a_folder_without_an_int8_graph_gets_it_in_the_cache(folder: Path, tmp_p
     assert sorted(path for path in folder.rglob("*")) == before
 
 
-def test_encoding_needs_no_torch(folder: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
-        f"from hybridr import load_encoder\nencoder = load_encoder({str(folder)!r})\n"
-        "print(encoder.encode_queries(['kolan']).shape)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "(1, 32)\n"
-
-
 @pytest.mark.model
 def test_onnx_runtime_reports_nothing_to_its_makers(minilm_encoder_folder: Path, tmp_path: Path) -> None:
     code = f"import hybridr; hybridr.load_encoder({str(minilm_encoder_folder)!r}).encode_queries(['a'])"

@@ -101,11 +101,6 @@ def test_a_new_runner_is_a_new_file(backwards: None) -> None:
     assert runner(ReindexSettings(runner="throwaway")).name == "throwaway"
 
 
-def test_a_runner_that_there_is_not() -> None:
-    with pytest.raises(SettingsError, match="input should be 'ray' or 'threads'"):
-        ReindexSettings(runner="nowhere")
-
-
 def test_when_one_share_fails_the_others_are_asked_to_stop() -> None:
     class Failing(Parts):
         def __call__(self, share: Share) -> Any:

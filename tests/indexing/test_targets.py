@@ -10,7 +10,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
-from hybridr.errors import AccessDenied, NotFound, SettingsError
+from hybridr.errors import AccessDenied, NotFound
 from hybridr.families import member_names
 from hybridr.indexing import targets
 from hybridr.indexing.recipe import TextRecipe
@@ -104,11 +104,6 @@ def test_settings_and_records_name_their_target() -> None:
     assert target_of(Record(in_place=True)).name == "in_place"
     assert target_of(ReindexSettings(target="in_place")).name == "in_place"
     assert (target_of(ReindexSettings()).apart, target_of(Record(in_place=True)).apart) == (True, False)
-
-
-def test_a_target_that_there_is_not() -> None:
-    with pytest.raises(SettingsError, match="should be 'beside' or 'in_place', got 'throwaway'"):
-        ReindexSettings(target="throwaway")
 
 
 @pytest.mark.usefixtures("memory")

@@ -18,9 +18,7 @@ from support.hostile_cluster import ROOT, Given, hostile
     [
         5,
         {"text": 5},
-        {"text": {}},
         {"text": {"terms": 5}},
-        {"text": {"terms": {"a": 5}}},
         {"text": {"terms": {"a": {"doc_freq": "x"}}}},
         {"text": {"terms": {}, "field_statistics": {"doc_count": []}}},
         {"text": {"terms": {"a": {"tokens": 5}}}},

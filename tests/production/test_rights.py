@@ -20,6 +20,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms.storage import HOME, open_term_table
 from hybridr.records import Document, Qrels, Query
+from hybridr.relevance import answering
 from hybridr.relevance.learning import learn
 from hybridr.search import calibration
 from hybridr.search.past_queries import memory_name
@@ -53,9 +54,10 @@ class Judged(NamedTuple):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_probes() -> Iterator[None]:
-    """Measure the scale of a shape of queries with five texts; users get 50."""
+    """Measure the scale of a shape of queries with five texts, and calibrate with fewer queries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "PROBED", 5)
+        patch.setattr(answering, "SEARCHED_QUERIES", 100)
         yield
 
 

@@ -29,7 +29,6 @@ from hybridr.search.fusions import (
     cut_to_budget,
 )
 from hybridr.search.fusions.absolute import Absolute, part_weights
-from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
 from support.members import FUSION, one_more
@@ -96,13 +95,6 @@ def test_sides_add_up_to_the_scores(weight: float) -> None:
         lexical, dense = made.sides(LEGS).values()
         added = {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in LEGS.documents}
         assert added == pytest.approx(made.scores(LEGS))
-
-
-def test_the_pipeline_scores_as_fuse_does() -> None:
-    settings = SearchSettings(fusion="pipeline", normalization="z_score", dense_weight=0.3)
-    made = load_member(FAMILY, "pipeline")(settings, VERSION)
-    listed = list(LEGS.listed.values())
-    assert made.scores(LEGS) == fuse(listed, normalization="z_score", weights=(0.7, 0.3))
 
 
 def test_legs_tell_what_is_known_of_a_document() -> None:

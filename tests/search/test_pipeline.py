@@ -62,13 +62,6 @@ def pipeline_of(normalization: str, dense_weight: float = 0.5, version: Any = NE
     return search_pipeline(settings, version)
 
 
-HOW = {
-    "min_max": "scale each list to 0..1 by its minimum and maximum",
-    "l2": "divide each list by its Euclidean length",
-    "z_score": "standardise each list by its mean and deviation (OpenSearch 3.0 or newer)",
-}
-
-
 @pytest.mark.parametrize(
     ("technique", "file"), [("min_max", "hybrid-min-max"), ("rrf", "hybrid-rrf")], ids=str
 )
@@ -76,20 +69,6 @@ def test_a_file_can_be_put_as_it_is(technique: str, file: str) -> None:
     body = load_asset("pipelines", f"{file}.json")
     assert pipeline_of(technique) == body
     assert body["description"].startswith(MARK)
-
-
-@pytest.mark.parametrize("technique", TECHNIQUES[:-1], ids=str)
-def test_every_technique_of_the_normalization_processor(technique: str) -> None:
-    """Word for word what was stored in clusters when each technique had a file of its own."""
-    normalization = {"technique": technique}
-    combination = {"technique": "arithmetic_mean", "parameters": {"weights": [0.5, 0.5]}}
-    how = HOW[technique]
-    assert pipeline_of(technique) == {
-        "description": f"hybridr: {how}, then take the weighted mean.",
-        "phase_results_processors": [
-            {"normalization-processor": {"normalization": normalization, "combination": combination}}
-        ],
-    }
 
 
 def test_every_technique_has_a_file() -> None:

@@ -16,7 +16,7 @@ from hybridr.encoders.contract import checked_texts
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
 from hybridr.relevance import answering
-from hybridr.search import calibration
+from hybridr.search import calibration, client_query
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
@@ -144,11 +144,12 @@ def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def few_probes() -> Iterator[None]:
-    """Measure the scale of a shape of queries with five texts; users get 50, and these files ask in a hundred
-    shapes.
+    """Measure the scale of a shape of queries with five texts, without a rest; users get 50, and these files
+    ask in a hundred shapes.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "PROBED", 5)
+        patch.setattr(client_query, "PAUSE_FACTOR", 0.0)
         yield
 
 

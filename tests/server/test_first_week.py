@@ -36,6 +36,11 @@ SERVER, JUDGED, REQUESTS = "http://127.0.0.1:8080", "FOLDER/judged", "FOLDER/req
 COPY = f"{manuals.ALIAS}-hybridr"
 QUERY = "how does information retrieval work"
 Answers = dict[str, Any]
+FEW_PROBES = (
+    "import sys, hybridr_cli; from hybridr.search import calibration; calibration.PROBED = 5; "
+    "sys.exit(hybridr_cli.main(sys.argv[1:]))"
+)
+"""The command line, in which the scale of a shape of queries is measured with five texts; users get 50."""
 
 
 def test_the_page_tells_what_happens(week):
@@ -75,7 +80,7 @@ def week(
         patch.setenv("HYBRIDR_URL", ml_cluster.url)
         patch.setenv("HYBRIDR_SERVE_RANK_TIMEOUT_S", "5")  # a busy machine encodes slowly
         patch.setattr(answering, "SEARCHED_QUERIES", 400)
-        patch.setattr(calibration, "PROBED", 5)  # of `deploy --explain`; the server is a process of its own
+        patch.setattr(calibration, "PROBED", 5)
         yield live(diary, ml_cluster)
     for info in ml_cluster.indices(f"{manuals.NAME}*"):
         ml_cluster.request("DELETE", path_of(info.name))
@@ -115,7 +120,7 @@ def reindexing(diary: Diary) -> None:
 @contextmanager
 def serving(diary: Diary) -> Iterator[None]:
     """Run `hybridr serve` as a process of its own."""
-    command = [sys.executable, "-m", "hybridr_cli", "serve", "--index", manuals.ALIAS, "--port", "0"]
+    command = [sys.executable, "-c", FEW_PROBES, "serve", "--index", manuals.ALIAS, "--port", "0"]
     with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             diary.name(SERVER, json.loads(process.stdout.readline())["url"])  # type: ignore[union-attr]

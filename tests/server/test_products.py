@@ -52,7 +52,7 @@ from support.workers import Telling, settled_count, told_in, until
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 ON_ELASTICSEARCH = pytest.mark.parametrize("product", ["elastic"], indirect=True)
 """OpenSearch has others: kills are in `test_chaos.py`, stages in `test_transfer_importing.py`, drops and
-removals in `test_roles.py`.
+removals in `test_roles.py`, generations in `test_switching_carrying.py`.
 """
 COUNT = 160
 ENCODER = HashingEncoder()
@@ -141,6 +141,7 @@ def test_three_stages_and_what_changed_since(product, name, tmp_path):
     assert reindex(product, name, ENCODER, ReindexSettings(term_table=False)).skipped == 61
 
 
+@ON_ELASTICSEARCH
 def test_three_generations(product, name):
     """Writers of each side between each; `status` is right to the document after every step."""
     fill_index(product, name, 20, settings={"number_of_shards": 2, "number_of_replicas": 0})

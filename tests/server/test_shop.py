@@ -21,7 +21,7 @@ from support.diary import Diary, alike
 from support.places import ROOT
 from support.store import IN_STOCK, fill_store, others, searches
 
-pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.model]
+pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.model, pytest.mark.usefixtures("few_probes")]
 PAGE = ROOT / "docs" / "shop.md"
 INDEX, ALIASES = "products-v1", {"shop": {}, "shop-instock": {"filter": IN_STOCK}}
 NEEDS = {

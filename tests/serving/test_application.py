@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -150,15 +149,6 @@ def test_an_error_does_not_repeat_the_text(client):
     answer = embed(client, input={"secret words": 1})
     assert answer.status_code == 400
     assert "secret" not in answer.text
-
-
-def test_a_real_server_answers_concurrent_requests(encoder):
-    server = running(create_app(encoder))
-    texts = [f"text number {i}" for i in range(40)]
-    with httpx.Client(base_url=server.url, timeout=30) as client, ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda text: embed(client, input=text), texts))
-    found = np.concatenate([vectors(answer) for answer in answers])
-    np.testing.assert_array_equal(found, encoder.encode_documents(texts))
 
 
 @pytest.mark.attack(30)

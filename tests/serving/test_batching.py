@@ -63,16 +63,6 @@ def test_what_waits_is_encoded_together_and_sides_apart():
     assert len(queue) == 0
 
 
-def test_queries_that_wait_are_encoded_together():
-    gate = Gate()
-    queue = queue_of(gate)
-    held(gate, queue)
-    queries = [queue.put("query", [str(number)], [3]) for number in range(1, 6)]
-    gate.opened.set()
-    assert [job.future.result(10) for job in queries] == [[1], [2], [3], [4], [5]]
-    assert gate.calls == [("query", ["0"]), ("query", ["1", "2", "3", "4", "5"])]
-
-
 def test_an_idle_queue_adds_no_delay():
     queue = queue_of(Gate(is_open=True))
     queue.put("query", ["0"], [1]).future.result(10)

@@ -36,26 +36,6 @@ def run_as(client: str, threads: SearchThreads, work: Callable[[], Any], **optio
 
 
 @pytest.mark.attack(108)
-def test_108_one_client_does_not_have_all_threads_and_all_places() -> None:
-    released = Event()
-
-    async def main() -> None:
-        threads = SearchThreads(80)
-        slow = [run_as("a", threads, lambda: released.wait(20)) for _ in range(100)]
-        await asyncio.sleep(0.1)
-        refused = [task for task in slow if task.done()]
-        assert len(refused) == 40
-        assert all(isinstance(task.exception(), Busy) for task in refused)
-        began = time.monotonic()
-        assert await asyncio.gather(*(run_as(f"b{number}", threads, lambda: 1) for number in range(20)))
-        assert time.monotonic() - began < 5
-        released.set()
-        assert await asyncio.gather(*(task for task in slow if task not in refused)) == [True] * 60
-
-    asyncio.run(main())
-
-
-@pytest.mark.attack(108)
 @pytest.mark.parametrize("clients", [1, 100])
 def test_108_who_waits_behind_calls_that_do_not_end_is_refused_soon(clients: int) -> None:
     released = Event()
@@ -122,18 +102,6 @@ def test_108_a_call_that_nobody_waits_for_is_stopped_or_never_begins() -> None:
 
     asyncio.run(main())
     assert worked[:1] == [1]
-
-
-@pytest.mark.attack(108)
-def test_108_an_error_of_the_work_is_the_error_of_the_call() -> None:
-    def fail() -> None:
-        raise KeyError("x")
-
-    async def main() -> None:
-        with pytest.raises(KeyError):
-            await SearchThreads(2).run(fail)
-
-    asyncio.run(main())
 
 
 class HungCluster:

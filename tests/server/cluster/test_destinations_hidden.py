@@ -15,7 +15,9 @@ from support.hashing import HashingEncoder
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 
 
-@pytest.mark.parametrize("hidden_at", ["first", "later"])
+@pytest.mark.parametrize(
+    ("product", "hidden_at"), [("cluster", "later"), ("elastic", "first")], indirect=["product"]
+)
 def test_every_verb_sees_hidden_indices(product: Cluster, name: str, hidden_at: str) -> None:
     """Before, a reindex said that somebody had removed the alias, and the next one never ended."""
     encoder, hidden = HashingEncoder(), {"index.hidden": True}

@@ -20,7 +20,7 @@ from support.corpus import reindexed
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 
-pytestmark = [pytest.mark.node, pytest.mark.elastic]
+pytestmark = [pytest.mark.node, pytest.mark.elastic, pytest.mark.usefixtures("few_probes")]
 MATCH = {"query": {"match": {"text": "basket"}}}
 
 

@@ -21,7 +21,7 @@ from support.corpus import bulk, create
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 
-pytestmark = [pytest.mark.node, pytest.mark.elastic]
+pytestmark = [pytest.mark.node, pytest.mark.elastic, pytest.mark.usefixtures("few_probes")]
 SOURCE, INDEX = "tenants", "tenants-hybridr-1"
 HIDDEN = ("riverbank", "riverside", "rivers")  # words of tenant b alone, near `river`
 QUERY = {"query": {"match": {"text": "river boat"}}}
