@@ -154,12 +154,12 @@ def metavar(field: FieldInfo) -> str | None:
     own.
     """
     kind = types_without_none(field.annotation)[0]
-    several, marks = get_origin(kind) is tuple, family_marks(field)
+    is_list, marks = get_origin(kind) is tuple, family_marks(field)
     if marks:
-        return f"<{(',' if several else '|').join(marks[0].choices)}>"
+        return f"<{(',' if is_list else '|').join(marks[0].choices)}>"
     if get_origin(kind) is Literal:
         return f"<{'|'.join(get_args(kind))}>"
-    return f"<{','.join(get_args(get_args(kind)[0]) or 'abc')}>" if several else None
+    return f"<{','.join(get_args(get_args(kind)[0]) or 'abc')}>" if is_list else None
 
 
 def family_marks(field: FieldInfo) -> list[OneOf]:

@@ -192,7 +192,7 @@ class Lane:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or any(self._waiting.values()))
-            parts = self._take()
+            parts = self._take_parts()
             self._part_began = time.monotonic()
         if parts:
             self._run(parts)
@@ -200,7 +200,7 @@ class Lane:
             self._part_began = None
             return not self._closed
 
-    def _take(self) -> list[JobPart]:
+    def _take_parts(self) -> list[JobPart]:
         """Return parts of jobs of the next side, up to the budget of tokens but at least one text.
 
         The side then moves behind the others, and an unfinished job to the end of its side's queue.
@@ -230,7 +230,7 @@ class Lane:
     def _run(self, parts: Sequence[JobPart]) -> None:
         """Encode parts together; if that fails, each alone, so that one request cannot fail another."""
         try:
-            vectors = self._vectors_of(parts)
+            vectors = self._encode_parts(parts)
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
@@ -248,7 +248,7 @@ class Lane:
             job.collect(positions, vectors[start : start + len(positions)])
             start += len(positions)
 
-    def _vectors_of(self, parts: Sequence[JobPart]) -> Sequence[Any]:
+    def _encode_parts(self, parts: Sequence[JobPart]) -> Sequence[Any]:
         """Return the vectors of a batch, and update the measured speed of the encoder."""
         texts = [job.texts[position] for job, positions in parts for position in positions]
         tokens = sum(job.tokens[position] for job, part_positions in parts for position in part_positions)

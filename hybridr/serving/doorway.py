@@ -57,7 +57,8 @@ class Doorway:
         self.routes = routes
         self.settings = settings
         self.bytes_held = 0  # bytes of large bodies
-        self.turns, self.readers = asyncio.Semaphore(LARGE_AT_ONCE), asyncio.Semaphore(READ_AT_ONCE)
+        self.large_body_turns = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.readers = asyncio.Semaphore(READ_AT_ONCE)
         token = settings.token.get_secret_value() if settings.token else None
         self.expected = token.encode() if token else None
 
@@ -92,7 +93,7 @@ class Doorway:
         """Check a request and pass it on to the application; answer refusals and failures."""
         try:
             self._check(scope)
-            await self._enter(scope, receive, exchange)
+            await self._forward(scope, receive, exchange)
         except Refused as error:
             if exchange.received > LARGE_BYTES:
                 await asyncio.sleep(PAUSE_S)
@@ -132,7 +133,7 @@ class Doorway:
         if size > (limit := self.settings.max_body_bytes):
             raise Refused(413, f"the body is larger than {limit} bytes", "send less in one request")
 
-    async def _enter(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         """Read a body to its end and pass it to the app; large bodies one at a time, in order of arrival.
         Raises Refused.
         """
@@ -146,7 +147,7 @@ class Doorway:
                 raise Refused(
                     413, f"the body has more than {MAX_BRACKETS} brackets", "send less in one request"
                 )
-            turn = asyncio.ensure_future(self.turns.acquire())
+            turn = asyncio.ensure_future(self.large_body_turns.acquire())
             try:
                 await client_result(Request(scope, receive), turn)
                 await self.app(scope, replay, exchange.send)
@@ -154,7 +155,7 @@ class Doorway:
                     await asyncio.sleep(PAUSE_S)
             finally:
                 if turn.done() and not turn.cancelled():  # also if this was cancelled as the turn came
-                    self.turns.release()
+                    self.large_body_turns.release()
         finally:
             self.bytes_held -= len(body) if len(body) > LARGE_BYTES else 0
             exchange.received = len(body)

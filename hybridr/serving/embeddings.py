@@ -29,12 +29,12 @@ from .telemetry import Metrics, note
 
 BATCH_TOKENS = 4096  # encoded together, from all waiting requests
 MAX_WAITING = 4096  # texts of a kind that wait for the encoder; 503 with Retry-After beyond
-LONGEST_S = 120.0  # time limit of a request for vectors
+MAX_WAIT_S = 120.0  # time limit of a request for vectors
 COUNTED_AT_ONCE = 20_000  # characters whose tokens are counted before the next look for clients that left
-COUNTED_HERE = 1_000  # characters counted in the event loop; more would block it for milliseconds
-BUILT_HERE = 32  # vectors serialised in the event loop, in about a millisecond
-THREADS_BESIDE = 1
-TOKENS_A_QUERY = 16  # mean number of cached states: 10,000 queries of 384 values take 120 MB
+MAX_INLINE_CHARACTERS = 1_000  # characters counted in the event loop; more would block it for milliseconds
+MAX_INLINE_VECTORS = 32  # vectors serialised in the event loop, in about a millisecond
+SIDE_THREADS = 1
+TOKENS_PER_QUERY = 16  # mean number of cached states: 10,000 queries of 384 values take 120 MB
 NO_STATES: NDArray[np.float16] = np.empty((0, 0), dtype=np.float16)
 T = TypeVar("T")
 Use: TypeAlias = Side | Literal["reading"]
@@ -51,7 +51,7 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
         if settings.log_queries:
             note(request, input=body.texts)
         check_embedding(body, embedder.encoder.dim)
-        embeddings = await client_result(request, embedder.embed(side, body.texts), LONGEST_S)
+        embeddings = await client_result(request, embedder.embed(side, body.texts), MAX_WAIT_S)
 
         def build() -> Response:
             """Return the response with the embeddings."""
@@ -67,7 +67,9 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
                 {"object": "list", "model": body.model, "data": list(map(orjson.Fragment, parts)), **usage}
             )
 
-        response: Response = build() if len(embeddings) <= BUILT_HERE else await embedder.run_beside(build)
+        response: Response = (
+            build() if len(embeddings) <= MAX_INLINE_VECTORS else await embedder.run_in_thread(build)
+        )
         return response
 
     @app.get("/v1/models", summary="The names of the two sides")
@@ -141,7 +143,7 @@ class QueryCache:
                 self._states -= len(old_embedding.states)
             self._cached[key] = copy
             self._states += len(copy.states)
-            while len(self._cached) > self.size or self._states > self.size * TOKENS_A_QUERY:
+            while len(self._cached) > self.size or self._states > self.size * TOKENS_PER_QUERY:
                 _, oldest = self._cached.popitem(last=False)
                 self._states -= len(oldest.states)
 
@@ -162,7 +164,7 @@ class Embedder:
         encode: dict[str, Encode] = {use: partial(encode_for, encoder, use) for use in uses}
         self.queue = BatchQueue(encode, BATCH_TOKENS, metrics.count_batch, MAX_WAITING)
         metrics.queue.set_function(self.queue.__len__)
-        self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
+        self._side_thread = ThreadPoolExecutor(SIDE_THREADS, thread_name_prefix="hybridr-beside")
 
     async def read(self, text: str, within_s: float | None = None) -> Reading:
         """Return the reading of a query, without states if the encoder gives none. Raises what `embed`
@@ -195,13 +197,13 @@ class Embedder:
                     self.cache.put(use, texts[position], embedding)
         return [embedding for embedding in embeddings if embedding is not None]
 
-    async def run_beside(self, work: Callable[[], T]) -> T:
+    async def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run work of a large request in another thread, one at a time, and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._beside, work)
+        return await asyncio.get_running_loop().run_in_executor(self._side_thread, work)
 
     def close(self) -> None:
         """Stop the threads."""
-        self._beside.shutdown(wait=False, cancel_futures=True)
+        self._side_thread.shutdown(wait=False, cancel_futures=True)
         self.queue.close()
 
     async def _encode_uncached(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
@@ -224,9 +226,9 @@ class Embedder:
         """Return the number of tokens of each text; empty if the encoder cannot count."""
         if (count := offers_of(self.encoder).counts) is None:
             return []
-        if sum(map(len, texts)) <= COUNTED_HERE:
+        if sum(map(len, texts)) <= MAX_INLINE_CHARACTERS:
             return count(texts)
         token_counts: list[int] = []
         for part in group_by_size(texts, len, COUNTED_AT_ONCE):
-            token_counts += await self.run_beside(partial(count, part))
+            token_counts += await self.run_in_thread(partial(count, part))
         return token_counts

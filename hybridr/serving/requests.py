@@ -26,7 +26,7 @@ from .telemetry import error_facts, note
 SIDES: tuple[Side, ...] = ("query", "passage")
 MAX_HITS = 1000
 MAX_INPUTS = 2048  # texts in one request, OpenAI's own limit
-LONGEST_INPUT = 1_000_000  # characters of one text, of which the encoder reads only the start
+MAX_INPUT_CHARACTERS = 1_000_000  # characters of one text, of which the encoder reads only the start
 SHOWN_PROBLEMS = 5
 OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results"), "k") | dict.fromkeys(
     ("from", "start", "skip"), "offset"
@@ -179,7 +179,7 @@ def check_embedding(request: EmbeddingRequest, dim: int) -> None:
     if len(request.texts) > MAX_INPUTS:
         message = f"{len(request.texts)} inputs were sent, a request takes at most {MAX_INPUTS}"
         raise Refused(422, message, "send them in several requests")
-    check_lengths("input {}", request.texts, LONGEST_INPUT, "the encoder reads only its start")
+    check_lengths("input {}", request.texts, MAX_INPUT_CHARACTERS, "the encoder reads only its start")
     for position, text in enumerate(request.texts):
         if not is_readable(text):
             raise DataError(f"input {position} is empty", hint="send only texts with words")

@@ -36,7 +36,7 @@ from ..search.context import SearchContext, obstacles_to, without_tokens
 from ..search.search import Search, requirements_of
 from ..search.settings import RecallMode, SearchSettings
 from ..search.signals import Place
-from .embeddings import LONGEST_S, Embedder
+from .embeddings import MAX_WAIT_S, Embedder
 from .requests import Refused
 from .rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from .search_threads import STALLED_S, SearchThreads
@@ -335,7 +335,7 @@ class Searches:
         if problem and problem != self.problem:
             LOGGER.warning("cannot follow", extra={"facts": {"problem": problem}})
         self.problem = problem
-        latest = time.monotonic() - LONGEST_S  # no request can still use an encoder retired before
+        latest = time.monotonic() - MAX_WAIT_S  # no request can still use an encoder retired before
         for retired_at, embedder in [entry for entry in self._retired if entry[0] < latest]:
             self._retired.remove((retired_at, embedder))
             embedder.close()

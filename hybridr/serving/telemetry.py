@@ -1,4 +1,4 @@
-"""Metrics and log of the server: Prometheus counters, and one JSON line a request."""
+"""Metrics and log of the server: Prometheus counters, and one JSON line per request."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from hybridr.encoders.contract import Reading
 from hybridr.serving import embeddings
 from hybridr.serving.application import create_app
-from hybridr.serving.embeddings import TOKENS_A_QUERY, Embedder, Embedding, QueryCache
+from hybridr.serving.embeddings import TOKENS_PER_QUERY, Embedder, Embedding, QueryCache
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import Metrics
@@ -147,7 +147,7 @@ def test_long_queries_leave_room_for_fewer() -> None:
     assert len(cache) == 100
     for number in range(30):
         cache.put("reading", f"long {number}", entry(254))
-    assert sum(len(kept.states) for kept in cache._cached.values()) <= 100 * TOKENS_A_QUERY
+    assert sum(len(kept.states) for kept in cache._cached.values()) <= 100 * TOKENS_PER_QUERY
     assert 1 <= len(cache) < 10
     assert cache.get("reading", "long 29") is not None
     for number in range(100):

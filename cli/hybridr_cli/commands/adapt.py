@@ -41,11 +41,11 @@ def show_adaptation(session: Session, index: str, adaptation: AdaptResult) -> No
     output = session.output
     if adaptation.steps:
         show_training(output, f"{adaptation.steps} steps on {adaptation.documents:,} documents", adaptation)
-        show_unseen(output, adaptation, "documents, at full strength")
+        show_unseen(output, adaptation, "documents, at strength 1")
     else:
         output.line(f"fitted     {describe_fit(adaptation)}")
     rows = [(row.name, row.old, row.new, f"{row.p:.3f}", row.queries) for row in adaptation.gate.rows]
-    output.table(("gate", "before", "after", "p", "queries"), rows)
+    output.table(("test", "before", "after", "p", "queries"), rows)
     for reason in adaptation.gate.reasons:
         output.line(f"veto       {reason}")
     output.line(f"decision   {decision(adaptation)}")

@@ -96,10 +96,10 @@ def rules(
 
         from .search import read_filter
 
-        name = require_subject(subject, "RULE")
+        rule_name = require_subject(subject, "RULE")
         values: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
         settings = {option: value for option, value in values.items() if value}
-        new_rules = [read_rule({"name": name, **settings}, f"rule {name}")]
+        new_rules = [read_rule({"name": rule_name, **settings}, f"rule {rule_name}")]
     show_change(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
 
 

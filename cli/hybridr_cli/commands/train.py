@@ -88,7 +88,7 @@ class LabelOptions:
         str | None, typer.Option(help="Index of the same corpus, to mine negatives by BM25.")
     ] = None
 
-    def read(self) -> Judged:
+    def read_judged(self) -> Judged:
         """Read the labelled queries. Raise SettingsError if both kinds of options were given."""
         from hybridr.training.judged import read_labels
 
@@ -119,7 +119,7 @@ class TargetOptions:
         ),
     ] = None
 
-    def read(self, session: Session, seed: int) -> TargetDomain | None:
+    def read_target(self, session: Session, seed: int) -> TargetDomain | None:
         """Return the target domain, None without one. Raise SettingsError, DataError."""
         from hybridr.errors import SettingsError
         from hybridr.files.formats import read_query_log
@@ -147,8 +147,8 @@ def train_relevance(
     from hybridr.training.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
-    judgements = labels.read()
-    target = domain.read(session, settings.seed)
+    judgements = labels.read_judged()
+    target = domain.read_target(session, settings.seed)
     ranking_arguments = labels.ranking_arguments(session)
     training = train_rem(
         judgements, settings, **ranking_arguments, target=target, progress=session.output.progress

@@ -262,7 +262,7 @@ def clause_count(clause: Any, depth: int = 0) -> int:
         raise ValueError("a clause is an object with one key")
     [(kind, body)] = clause.items()
     if kind not in CLAUSES or not isinstance(body, dict):
-        raise ValueError(f"'{str(kind)[:50]}' is not taken")
+        raise ValueError(f"'{str(kind)[:50]}' is not supported")
     if depth > MAX_FILTER_DEPTH:
         raise ValueError(f"nested deeper than {MAX_FILTER_DEPTH}")
     count = 1
@@ -286,7 +286,7 @@ def check_options(kind: str, body: dict[str, Any]) -> None:
         body = field_values[0] if isinstance(field_values[0], dict) else {options[0]: field_values[0]}
     for name, value in body.items():
         if name not in options and name not in COMMON_OPTIONS:
-            raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
+            raise ValueError(f"'{str(name)[:50]}' of {kind} is not supported")
         values = value if isinstance(value, list) and kind in LISTS else [value]
         if len(values) > MAX_VALUES or any(isinstance(item, dict | list) for item in values):
             raise ValueError(f"{kind} takes plain values, at most {MAX_VALUES}")
