@@ -8,7 +8,8 @@ bodies that it sent for these, by hand; those bodies through the server, which p
 price of a second hop of HTTP); the texts once more; and their words in another order, through the server and
 by hand. Told are milliseconds of the processor of node and server together for a request, medians over the
 blocks, the ratio of each block to the same bodies by hand, and the median wait of the client. Encoding is
-left out: the server's encoder reads from a table. All kinds must give the same hits and scores.
+left out: the vectors of all texts lie in the server's cache. Threads that compile Java are left out, too. All
+kinds must give the same hits and scores.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ import urllib3
 
 from hybridr import connect
 from hybridr.cluster.record import IndexInfo
-from hybridr.encoders.contract import Encoder, Reading
 from hybridr.files.formats import read_jsonl
 from hybridr_bench.spending import node_of
 from study import Section, machine_record, own_process, write_result
@@ -43,31 +43,13 @@ CPU_OF_PROCESS = 2
 """Which clock of another process: the time that its threads ran, in nanoseconds (Linux)."""
 
 
-class TableEncoder:
-    """An encoder that has read all texts before."""
-
-    def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
-        self.encoder = encoder
-        self.readings: dict[str, Reading] = dict(zip(texts, encoder.read_queries(texts), strict=True))  # type: ignore[attr-defined]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.encoder, name)
-
-    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Look the readings of texts up."""
-        return [self.reading(text) for text in texts]
-
-    def reading(self, text: str) -> Reading:
-        """Look a reading up; texts of the server's own are encoded."""
-        return self.readings.get(text) or self.encoder.read_queries([text])[0]  # type: ignore[attr-defined]
-
-
 def serve(url: str, index: str) -> None:
     """Run the server with the texts of standard input; `/sent` tells the bodies that went to the node."""
     from hybridr.cluster.destinations import resolve
     from hybridr.cluster.relay import Relay
     from hybridr.search.checks import encoder_for
     from hybridr.serving.application import Server, create_app, listen
+    from hybridr.serving.embeddings import encode_for
     from hybridr.serving.requests import json_response
     from hybridr.serving.settings import ServeSettings
 
@@ -80,9 +62,11 @@ def serve(url: str, index: str) -> None:
 
     Relay.send = remembering  # type: ignore[method-assign]
     cluster = connect(url)
-    encoder = TableEncoder(encoder_for(resolve(cluster, index), None), json.load(sys.stdin))
+    encoder, texts = encoder_for(resolve(cluster, index), None), json.load(sys.stdin)
     settings = ServeSettings(index=index, proxy="lexical", rank_timeout_s=10.0)
-    app = create_app(encoder, settings, cluster=cluster)  # type: ignore[arg-type]
+    app = create_app(encoder, settings, cluster=cluster)
+    for text, embedding in zip(texts, encode_for(encoder, "reading", texts), strict=True):
+        app.state.embedder.cache.put("reading", text, embedding)
 
     @app.get("/sent")
     async def told() -> Any:
