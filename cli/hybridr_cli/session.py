@@ -82,7 +82,7 @@ class Session:
             reason = (
                 "with --json no question is asked"
                 if self.output.as_json
-                else "there is no terminal to ask at"
+                else "there is no terminal to ask on"
             )
             raise SettingsError(
                 f"nothing was deleted: {reason}", hint="pass --yes, or look first with --dry-run"

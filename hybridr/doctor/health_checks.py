@@ -174,7 +174,7 @@ def state_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
     name, segments = statistics.info.name, statistics.segments / max(1, statistics.info.shards)
     if segments > MANY_SEGMENTS:
         fix = f"POST /{name}/_forcemerge?max_num_segments=1 when writing has ended"
-        yield f"{segments:.0f} segments a shard, each with a graph of its own to search", fix
+        yield f"{segments:.0f} segments per shard, each with a graph of its own to search", fix
     deleted = statistics.deleted / max(1, statistics.documents + statistics.deleted)
     if deleted > MUCH_DELETED:
         fix = f"POST /{name}/_forcemerge?only_expunge_deletes=true"

@@ -64,7 +64,7 @@ class Lengths:
 @dataclass(frozen=True)
 class FieldReport:
     """A field in the sample: `filled`, the share of documents that have it (None: not read), and `not_text`,
-    the number of values that are no text.
+    the number of values that are not text.
 
     `used` fields are encoded, for the reason `why`; `searched` ones are used in lexical search. `semantic`
     names type and model of a field that the cluster itself embeds, and is empty for others.

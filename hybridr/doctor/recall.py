@@ -112,11 +112,12 @@ def measure_recall(
 
     The queries are `texts`, or made from documents: titles, sentences and keywords. Raises DataError for an
     index without complete vectors or with too few, and if no queries can be made; SettingsError for one with
-    several vectors a document, FingerprintMismatch for another encoder, ClusterError if scripts are refused.
+    several vectors per document, FingerprintMismatch for another encoder, ClusterError if scripts are
+    refused.
     """
     info = resolve_complete(cluster, name, whole=False)
     if info.record.passages is not None:
-        raise SettingsError("recall is measured with one vector a document: this index has passages")
+        raise SettingsError("recall is measured with one vector per document: this index has passages")
     if reason := scripts_refused(cluster, info.name):
         raise ClusterError(f"exact search is a script: {reason}", hint="allow them while this is measured")
     check_fingerprint(encoder.fingerprint, info)

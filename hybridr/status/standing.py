@@ -413,7 +413,7 @@ def require_no_loss(
     if generations and not view.cluster.exists(source):
         raise ClusterError(
             f"'{source}' is gone: '{generations[-1].name}' holds the only copy",
-            hint="--discard deletes it all the same",
+            hint="--discard deletes it anyway",
         )
     command = f"hybridr remove {quote(source)}"
     for info in generations:

@@ -59,7 +59,7 @@ def test_a_sound_index_passes() -> None:
             "(known problem nmslib, OpenSearch 2.19.0 and later)",
             "hybridr reindex NAME --engine lucene",
         ),
-        (seen(segments=60), "30 segments a shard", "max_num_segments=1"),
+        (seen(segments=60), "30 segments per shard", "max_num_segments=1"),
         (seen(deleted=70), "41% of the documents in the graph", "only_expunge_deletes"),
         (seen(status="yellow"), "replicas have no node", '"index.number_of_replicas": 0'),
         (seen({"index.blocks.write": "true"}), "index.blocks.write", '{"index.blocks.write": null}'),

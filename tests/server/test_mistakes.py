@@ -73,7 +73,7 @@ MISTAKES = [
     ),
     (f"status {INDEX} --url http://127.0.0.1:9", 1, "127.0.0.1:9: Connection refused", "hybridr node start"),
     (f"status {INDEX} --url http://no-such.invalid:9", 1, "nothing answers at http://no-such.invalid:9", ""),
-    (f"remove {INDEX}", 2, "nothing was deleted: there is no terminal to ask at", "--yes"),
+    (f"remove {INDEX}", 2, "nothing was deleted: there is no terminal to ask on", "--yes"),
     (f"deploy {INDEX} --way transparent", 1, "needs the plugin opensearch-ml", "node start --with-ml"),
     ("load nothing.jsonl --index new", 1, "no file", "BEIR folder"),
     (f"load other --index {BARE}", 1, "exists", "--replace"),

@@ -61,7 +61,7 @@ def show_assessment(session: Session, assessment: Assessment) -> None:
     line(f"  asked now about {quantity(assessment.asked, 'document')}{unread}")
     for pair in assessment.agreement:
         [judge] = [judge for judge in pair["judges"] if judge != assessment.judge]
-        kappa = "all the same" if pair["kappa"] is None else f"kappa {pair['kappa']:.2f}"
+        kappa = "all grades equal" if pair["kappa"] is None else f"kappa {pair['kappa']:.2f}"
         line(f"  with {judge}: {pair['same']:.0%} of {pair['documents']:,} documents alike, {kappa}")
 
 

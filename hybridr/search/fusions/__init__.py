@@ -444,7 +444,7 @@ class Fusion(Protocol):
 
     def parts(self, query: CompiledQuery, named: Scores, score: float) -> dict[str, float] | None:
         """Return what each part adds to a hit's score, from the named scores in the answer; None if the score
-        is no sum.
+        is not a sum.
         """
         return None
 

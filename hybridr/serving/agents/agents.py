@@ -89,7 +89,7 @@ DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them
 FirstCharacter = Annotated[int, Field(description="the first character of each text")]
 Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MAX_CHARACTERS}")]
 NO_JSON = "this line is no JSON; send one request of JSON-RPC 2.0 a line, without halves of surrogate pairs"
-NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and params, one request a line"
+NO_REQUEST = "this is not a JSON-RPC 2.0 request; send jsonrpc, id, method and params, one request per line"
 
 
 @dataclass

@@ -78,7 +78,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     pipeline = ingest_pipeline_of(info)
     if info.record.passages is not None:
         raise SettingsError(
-            f"'{info.name}' stores several vectors a document, an ingest pipeline makes one",
+            f"'{info.name}' stores several vectors per document, an ingest pipeline makes one",
             hint="hybridr sync --every 30s",
         )
     if (default_pipeline := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
