@@ -827,7 +827,7 @@ class Index:
         from .serving.deploy.deploying import undeploy
         from .serving.deploy.ingesting import undeploy_ingest
 
-        info = resolve(self.cluster, self.name, whole=True)
+        info = resolve(self.cluster, self.name, whole_index=True)
         requests = undeploy_ingest(self.cluster, info, dry_run=dry_run)
         return requests + undeploy(self.cluster, self.name, dry_run=dry_run)
 

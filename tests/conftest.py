@@ -65,7 +65,7 @@ def quick_to_start(settings: NodeSettings, folder: Path, home: Path, java: Java)
     limit on memory must not count. `tests/server/cluster/embedded/test_process.py` starts one as users do.
     """
     program, *others, data = launch_command(settings, folder, home, java)
-    if settings.is_core:  # its launcher starts another Java, which reads its options there
+    if settings.is_elasticsearch:  # its launcher starts another Java, which reads its options there
         options = folder / "config" / "jvm.options.d" / "quick.options"
         options.write_text(OWN_OPTIONS, encoding="utf-8")
     of_agent = next(home.glob("agent/*-bootstrap-*.jar"), None)

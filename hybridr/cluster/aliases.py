@@ -30,7 +30,7 @@ def alias_target(cluster: IndexLookup, alias: str) -> IndexInfo | None:
     if len(infos) > 1:
         names = ", ".join(info.name for info in infos)
         raise ClusterError(
-            f"alias '{alias}' stands for several indices: {names}",
+            f"alias '{alias}' points to several indices: {names}",
             hint="remove it from all but one of them, or choose another --alias",
         )
     return infos[0]

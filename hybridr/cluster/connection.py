@@ -164,15 +164,15 @@ class Cluster:
         Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
         request = ApiRequest(method, path, body, params)
-        sent = self.dialect.translated_request(request)
-        content = (
-            sent.body if sent.body is None or isinstance(sent.body, str | bytes) else json_bytes(sent.body)
-        )
+        native = self.dialect.translated_request(request)
+        content = native.body
+        if not (content is None or isinstance(content, str | bytes)):
+            content = json_bytes(content)
 
         def send() -> Any:
             """Send the request once, and return the checked answer in OpenSearch's form."""
             with watched_request(path, self.asked_by, self.watch):
-                answer = self.client.send(sent.method, sent.path, content, sent.params, self.timeout_s)
+                answer = self.client.send(native.method, native.path, content, native.params, self.timeout_s)
             with self.reading_answer(f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):
                     raise TypeError(f"found {type(answer).__name__}, needed an object")
@@ -437,7 +437,7 @@ class IndexView:
     cluster: Cluster
     names: tuple[str, ...]
     infos: tuple[IndexInfo, ...]
-    taken: float
+    requested_at: float
     """Time of the request, by `time.monotonic`."""
 
     @classmethod
@@ -446,15 +446,15 @@ class IndexView:
 
         Names that no index can have are skipped.
         """
-        taken = time.monotonic()
+        requested_at = time.monotonic()
         names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))
         if not names:
-            return cls(cluster, (), (), taken)
+            return cls(cluster, (), (), requested_at)
         path = path_of(",".join(names))
         response = cluster.request("GET", path, params=PATTERNS)
         with cluster.reading_answer(f"GET {path}"):
             infos = tuple(parse_index_infos(response, cluster.segmented))
-        return cls(cluster, names, infos, taken)
+        return cls(cluster, names, infos, requested_at)
 
     def fetch_again(self) -> IndexView:
         """Return a new snapshot for the same names."""

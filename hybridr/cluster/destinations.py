@@ -239,12 +239,12 @@ def generation_number(info: IndexInfo) -> int:
     return int(match.group(1)) if match else 0
 
 
-def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
+def resolve(cluster: Cluster, name: str, *, whole_index: bool = False) -> IndexInfo:
     """Return the index that a search of `name` uses, with the scope of that name.
 
     For a source this is its destination in use, or the source itself without one. For another name it is the
     index of that name. Raises NotFound, ClusterError as `sole_index`, DataError if several indices claim the
-    source, and with `whole` what `require_whole` raises.
+    source, and with `whole_index` what `require_whole` raises.
     """
     info = cluster.index_info(name)
     if not is_destination(info):
@@ -255,7 +255,7 @@ def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
         )
         require_single(current, info)
         info = replace(require_open(current[-1]), scope=info.scope) if current else info
-    return require_whole(info, name) if whole else info
+    return require_whole(info, name) if whole_index else info
 
 
 def require_whole(info: IndexInfo, name: str) -> IndexInfo:
@@ -272,12 +272,12 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
     return info
 
 
-def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> IndexInfo:
+def resolve_complete(cluster: Cluster, name: str, *, whole_index: bool = True) -> IndexInfo:
     """Return the index that a search of `name` uses, as `resolve` does.
 
     Raises what `resolve` raises, and DataError unless the index has all its vectors.
     """
-    info = resolve(cluster, name, whole=whole)
+    info = resolve(cluster, name, whole_index=whole_index)
     if is_destination(info):
         if info.record.state != "complete":
             raise DataError(f"'{name}' has no complete vectors", hint=reindex_command(info))
@@ -380,11 +380,11 @@ def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None
     try again.
     """
     with writing_turn(view, index) as turn:
-        if turn or time.monotonic() - view.taken > TURN_S:
+        if turn or time.monotonic() - view.requested_at > TURN_S:
             view = view.fetch_again()
         info = view.index_info(index)
         record = change(info.record)
-        if (turn and info.turns != (turn,)) or (not turn and time.monotonic() - view.taken > TURN_S):
+        if (turn and info.turns != (turn,)) or (not turn and time.monotonic() - view.requested_at > TURN_S):
             return None
         try:
             return put_record(view.cluster, info, record, turn)

@@ -61,7 +61,7 @@ class Contents:
 class FieldChoice(NamedTuple):
     """The chosen text fields, and for every text field the reason why it is used or not.
 
-    `named` says whether the user named the fields, now or in the reindex that recorded them. `before` holds
+    `named` says whether the user named the fields, now or in the reindex that recorded them. `in_use` holds
     the fields of the vectors in use, `searched` the fields whose words are searched with them. Both are empty
     without vectors.
     """
@@ -69,15 +69,15 @@ class FieldChoice(NamedTuple):
     fields: tuple[str, ...]
     reasons: dict[str, str]
     named: bool = False
-    before: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()
     searched: tuple[str, ...] = ()
 
     @property
     def change(self) -> str:
         """Return a message if the fields differ from those of the vectors in use; else ""."""
-        if not self.before or self.fields == self.before:
+        if not self.in_use or self.fields == self.in_use:
             return ""
-        return f"other fields than now: {', '.join(self.fields)} (now {', '.join(self.before)})"
+        return f"other fields than now: {', '.join(self.fields)} (now {', '.join(self.in_use)})"
 
 
 def choose_text_fields(cluster: Cluster, info: IndexInfo, fields: Sequence[str] = ()) -> tuple[str, ...]:
@@ -104,24 +104,24 @@ def field_choice(
     # Of several indices with vectors: the one in use, else the newest.
     infos = [info] if is_destination(info) else destinations(view or cluster, info)
     vectors = next(reversed(indices_in_use(infos) or infos), None)
-    before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
+    in_use, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
     if named:
         if sources is None:
             is_mapped = {field.name for field in mapped}.issuperset(named)
             sources = [] if is_mapped else sample_sources(cluster, info, mapped, named)
         fields = check_fields(info, named, sources)
-        return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
+        return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, in_use, searched)
     named_before = vectors is not None and vectors.record.fields_named
     if (choice_unread := choose_without_reading(info, vectors)) is not None:
         fields, reason = choice_unread
         reasons = dict.fromkeys(text_field_candidates(info), "not needed beside them") | dict.fromkeys(
             fields, reason
         )
-        return FieldChoice(fields, reasons, named_before, before, searched)
+        return FieldChoice(fields, reasons, named_before, in_use, searched)
     if sources is None:
         sources = sample_sources(cluster, info, mapped)
     choice = choose_by_contents(read_contents(sources, text_field_candidates(info)), info)
-    return choice._replace(named=named_before, before=before, searched=searched)
+    return choice._replace(named=named_before, in_use=in_use, searched=searched)
 
 
 def sample_sources(

@@ -274,18 +274,18 @@ def clause_limit(cluster: Cluster) -> int:
 
 @dataclass(frozen=True)
 class Shards:
-    """Counts of a cluster: shards of all indices, shards that nodes hold, and data nodes."""
+    """Counts of a cluster: shards of all indices, shards that are assigned to nodes, and data nodes."""
 
     all: int
-    held: int
+    assigned: int
     data_nodes: int
 
 
 def shard_counts(cluster: Cluster) -> Shards:
     """Return the shard counts of a cluster. Raises AccessDenied."""
     health = cluster.request("GET", path_of("_cluster", "health"))
-    held = health["active_shards"] + health["initializing_shards"]
-    return Shards(held + health["unassigned_shards"], held, health["number_of_data_nodes"])
+    assigned = health["active_shards"] + health["initializing_shards"]
+    return Shards(assigned + health["unassigned_shards"], assigned, health["number_of_data_nodes"])
 
 
 def copies_per_shard(settings: Mapping[str, Any]) -> int:
@@ -322,8 +322,8 @@ def shard_obstacles(
         obstacles.append(Obstacle(SHARDS_PER_NODE, value, needed, remedy))
     name = f"cluster.{ALLOCATED_PER_NODE}"
     limit = int(settings.get(name, -1))
-    if limit > 0 and primaries and shards.held + primaries > limit * nodes:
-        value = f"{limit:,} {on_nodes}, which hold {shards.held:,} shards"
+    if limit > 0 and primaries and shards.assigned + primaries > limit * nodes:
+        value = f"{limit:,} {on_nodes}, which hold {shards.assigned:,} shards"
         needed = f"room for {primaries:,} more"
         obstacles.append(Obstacle(name, value, needed, cluster_put(name, "null")))
     index_value, cluster_value = index.get(f"index.{ALLOCATION}"), settings.get(f"cluster.{ALLOCATION}")

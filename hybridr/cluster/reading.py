@@ -376,27 +376,27 @@ def sources_by_id(
 
 
 def documents_by_id(
-    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, whole: bool = True
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, with_source: bool = True
 ) -> dict[str, SourceDocument]:
     """Return id -> document for these ids, read by a search, so that the right to read the index is enough.
 
-    With `whole` False the sources are not read, only versions and sequence numbers. Missing documents are
-    left out. For whole documents of an index with semantic fields pass its `IndexInfo`.
+    Without `with_source` only versions and sequence numbers are read. Missing documents are left out. For
+    whole documents of an index with semantic fields pass its `IndexInfo`.
     """
     info = index if isinstance(index, IndexInfo) else None
-    hits = hits_by_id(cluster, index, doc_ids, hit_options(None if whole else (), info))
+    hits = hits_by_id(cluster, index, doc_ids, hit_options(None if with_source else (), info))
     return {hit["_id"]: source_document(hit, info) for hit in hits}
 
 
 def counterparts(
-    cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, whole: bool = True
+    cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, with_source: bool = True
 ) -> dict[Key, SourceDocument]:
     """Return key of each of `documents` -> the index's document with the same id in the shard of its routing.
 
     Documents are read as by `documents_by_id`. Those that the index lacks are left out.
     """
     ids = list({document.doc_id: None for document in documents})
-    pages = documents_in_pages(cluster, info, ids, page=CHUNK, whole=whole)
+    pages = documents_in_pages(cluster, info, ids, page=CHUNK, with_source=with_source)
     stored = {document.key: document for page in pages for document in page}
     key_by_id = {key[0]: key for key in stored}
     unmatched_keys = [d.key for d in documents if d.doc_id in key_by_id and d.key not in stored]
@@ -466,19 +466,19 @@ def hits_by_id(
 
 
 def documents_in_pages(
-    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, whole: bool = True
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, with_source: bool = True
 ) -> Iterator[list[SourceDocument]]:
     """Yield the documents with these ids in pages of `page` ids, as `documents_by_id` reads them."""
     info = index if isinstance(index, IndexInfo) else None
     for group in groups_of(doc_ids, page):
-        hits = hits_by_id(cluster, index, group, hit_options(None if whole else (), info))
+        hits = hits_by_id(cluster, index, group, hit_options(None if with_source else (), info))
         yield [source_document(hit, info) for hit in hits]
 
 
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
     """Count the ids without a document that a search of the index finds."""
     unique = sorted(set(doc_ids))
-    pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
+    pages = documents_in_pages(cluster, index, unique, page=CHUNK, with_source=False)
     return len(unique) - len({document.doc_id for page in pages for document in page})
 
 

@@ -178,7 +178,7 @@ class RepresentationState(BaseModel):
     encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
 
     @classmethod
-    def read(cls: type[S], text: str) -> S:
+    def parse(cls: type[S], text: str) -> S:
         """Return the state in a record's JSON text. Raises DataError."""
         try:
             return cls.model_validate_json(text)

@@ -72,16 +72,16 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
     return missing
 
 
-def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") -> None:
+def require_allowed(missing: Mapping[str, Any], server: str, note: str = "") -> None:
     """Raise ClusterError if settings that a model of `server` needs are missing.
 
-    Its hint is the request that sets them, followed by `besides`.
+    Its hint is the request that sets them, followed by `note`.
     """
     if missing:
         setting = orjson.dumps({"persistent": missing}).decode()
         raise ClusterError(
             f"the cluster does not let a model ask {server}",
-            hint=f"PUT /_cluster/settings {setting}{besides}",
+            hint=f"PUT /_cluster/settings {setting}{note}",
         )
 
 

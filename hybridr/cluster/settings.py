@@ -60,7 +60,7 @@ class ClusterSettings(Stage):
         return "HYBRIDR_"
 
     def record(self) -> dict[str, Any]:
-        """Return the values as JSON, with secrets and a password inside the url masked."""
+        """Return the values as JSON-compatible, with secrets and a password inside the url masked."""
         return {**super().record(), "url": self.url and re.sub(r"//[^/@]*@", "//***@", self.url)}
 
 
@@ -84,7 +84,7 @@ class NodeSettings(Stage):
     )
 
     @property
-    def is_core(self) -> bool:
+    def is_elasticsearch(self) -> bool:
         """Return whether the node runs Elasticsearch (its core, without the modules of its distribution)."""
         return self.product == "elasticsearch"
 
@@ -96,7 +96,7 @@ class NodeSettings(Stage):
     @property
     def release(self) -> str:
         """Return the version number of the product."""
-        return CORE_VERSION if self.is_core else self.version
+        return CORE_VERSION if self.is_elasticsearch else self.version
 
 
 class LoadSettings(Stage):

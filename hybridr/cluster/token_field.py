@@ -119,7 +119,7 @@ class TokenState(RepresentationState):
     def of(cls, record: Record) -> TokenState | None:
         """Return the state of token vectors in an index's record; None without token vectors."""
         text = record.representations.get(TOKENS_REPRESENTATION)
-        return cls.read(text) if text else None
+        return cls.parse(text) if text else None
 
     @property
     def bytes_a_token(self) -> int:

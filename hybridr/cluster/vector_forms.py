@@ -131,10 +131,10 @@ def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -
     raise ClusterError(reason, hint=f"{best[0]}{default}")
 
 
-def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:
+def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, is_chosen: bool = False) -> Cost:
     """Return the estimated cost of `count` vectors of `dim` values and their graph (see `ESTIMATE`)."""
     size, links = -(-dim * form.bits // 8), BYTES_PER_NEIGHBOUR * m
     text = dim * TEXT_BYTES.get(form.vectors, FLOAT_TEXT_BYTES) * (1 if version >= DERIVED_SOURCE else 2)
     on_disk = -(-dim * form.disk_bits // 8) + links + text
     memory = round(count * OVERHEAD * (size + links))
-    return Cost(form.engine, form.vectors, form.compression, chosen, size, memory, count * on_disk)
+    return Cost(form.engine, form.vectors, form.compression, is_chosen, size, memory, count * on_disk)

@@ -183,7 +183,7 @@ def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
     """
     if info.record.load and info.record.lexical_fields:
         return info.record.lexical_fields
-    recorded = choice.searched if choice.fields == choice.before else ()
+    recorded = choice.searched if choice.fields == choice.in_use else ()
     if recorded and not any(unsearchable_reason(info, name) for name in recorded):
         return recorded
     return word_fields(info, choice.fields)

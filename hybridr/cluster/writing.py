@@ -281,16 +281,16 @@ def send_once(
             return count_item(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
     with cluster.reading_answer("_bulk"):
-        busy, together = [], list[Action]()
+        busy, failed_together = [], list[Action]()
         for action, entry in zip(actions, answer["items"], strict=True):
             [item] = entry.values()  # its key is the name of the action
             status, reason = int(item["status"]), item.get("error")
             if status == 400 and len(actions) > 1 and EMBEDDED_TOGETHER.search(json.dumps(reason)):
-                together.append(action)
+                failed_together.append(action)
             else:
                 busy += count_item(outcome, rejects, action, status, reason)
-    middle = len(together) // 2
-    for part in filter(None, (together[:middle], together[middle:])):
+    middle = len(failed_together) // 2
+    for part in filter(None, (failed_together[:middle], failed_together[middle:])):
         busy += send_once(cluster, index, part, outcome, rejects, patience_s, params)
     return busy
 

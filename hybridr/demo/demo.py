@@ -89,7 +89,9 @@ def demonstrate(
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     with clock.timing("load"):
         collection.result()
-        analyzer = "standard" if requested_node.is_core else None  # analysers of languages are in a module
+        analyzer = (
+            "standard" if requested_node.is_elasticsearch else None
+        )  # analysers of languages are in a module
         load_settings = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
         loading = index.load(folder, load_settings, progress=progress)
     with clock.timing("adapt"):

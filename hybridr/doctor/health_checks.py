@@ -138,7 +138,7 @@ def owner_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
         yield f"it is a copy of '{source}', with its record", f"hybridr sync {quote(name)}"
     elif statistics.source is None:
         yield f"its source '{source}' is gone", "restore the source first: hybridr sync needs it"
-    elif target_of(info.record).apart and not is_destination_of(info, statistics.source):
+    elif target_of(info.record).is_separate and not is_destination_of(info, statistics.source):
         stranger = f"its record names '{source}' as its source, which does not list it: no search uses it"
         yield stranger, f"find out who made it; hybridr status {quote(source)}"
     for block in IN_PLACE_BLOCKS:

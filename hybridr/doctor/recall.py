@@ -115,7 +115,7 @@ def measure_recall(
     several vectors per document, FingerprintMismatch for another encoder, ClusterError if scripts are
     refused.
     """
-    info = resolve_complete(cluster, name, whole=False)
+    info = resolve_complete(cluster, name, whole_index=False)
     if info.record.passages is not None:
         raise SettingsError("recall is measured with one vector per document: this index has passages")
     if reason := scripts_refused(cluster, info.name):

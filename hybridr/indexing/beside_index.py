@@ -134,9 +134,9 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         *filling_requests(proposal, record, destination, final_settings, current),
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
     ]
-    along = companion_aliases(alias, target, destination, info)
+    companions = companion_aliases(alias, target, destination, info)
     shaping = [current.settings] if current else [template.settings for template in matching or ()]
-    cautions = cautions_of(cluster, info, destination, (alias, *along), shaping)
+    cautions = cautions_of(cluster, info, destination, (alias, *companions), shaping)
     others = [generation for generation in destinations(view, info) if generation.name != destination]
     proposal = replace(proposal, alias_notes=tuple(notes_on_staying_aliases(others, alias)))
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
@@ -144,10 +144,10 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     details = plan_details(destination, record, final_settings, templates, proposal.vectors) | {
         "cautions": cautions,
         "settings_left_out": settings_not_copied(info.settings),
-        "along": along,
+        "along": companions,
         "carried": {index: entry.counts() for index, entry in carried.items()},
     }
-    remarks = [*limit_notes, *templates, *remarks_of(info, along, carried, target), *cautions]
+    remarks = [*limit_notes, *templates, *plan_remarks(info, companions, carried, target), *cautions]
     exists = current is not None
     return Plan(
         proposal, destination, record, exists, live, requests, disk, remarks, details, cautions=cautions
@@ -205,8 +205,8 @@ def notes_on_staying_aliases(earlier: Iterable[IndexInfo], alias: str) -> Iterat
             yield f"alias '{name}' stays on '{info.name}': the same command with {option} moves it"
 
 
-def remarks_of(
-    info: IndexInfo, along: Collection[str], carried: dict[str, Writes], target: IndexInfo | None
+def plan_remarks(
+    info: IndexInfo, companions: Collection[str], carried: dict[str, Writes], target: IndexInfo | None
 ) -> list[str]:
     """Return remarks, a line each: settings that the new index does not get, from its source or from the
     index `target` behind the alias; aliases and writes of clients that move to the new index.
@@ -218,7 +218,7 @@ def remarks_of(
         names += [f"index.{FINAL}"] if pipeline_difference(target, info) else []
         start = f"settings that differ in '{target.name}'; the new index gets those of '{info.name}': "
         lines += [start + ", ".join(names)] if names else []
-    lines += [f"alias '{alias}', which shows only a part, moves too" for alias in along]
+    lines += [f"alias '{alias}', which shows only a part, moves too" for alias in companions]
     for name, writes in carried.items():
         if writes:
             lines.append(

@@ -235,8 +235,10 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     plus documents that clients added to the index and the source never had.
     """
     lacking = 0
-    for page in documents_in_pages(cluster, info.record.source, sorted(set(missing)), page=PAGE, whole=False):
-        lacking += len(page) - len(counterparts(cluster, info, page, whole=False))
+    for page in documents_in_pages(
+        cluster, info.record.source, sorted(set(missing)), page=PAGE, with_source=False
+    ):
+        lacking += len(page) - len(counterparts(cluster, info, page, with_source=False))
     added = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
     return cluster.count(info.record.source) - lacking + added
 
@@ -382,7 +384,9 @@ class ClientWrites:
             keys |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
         later_ids = {doc_id for doc_id, _ in keys}
         rerouted = [d for d in documents if d.doc_id in later_ids and d.key not in keys]  # other routing
-        originals = counterparts(self.cluster, self.source_info, rerouted, whole=False) if rerouted else {}
+        originals = (
+            counterparts(self.cluster, self.source_info, rerouted, with_source=False) if rerouted else {}
+        )
         replaced = {key for key, original in originals.items() if original.key in keys}
         return replaced | {document.key for document in documents if document.key in keys}
 
@@ -424,7 +428,7 @@ class ClientWrites:
         both indices, and operations in the record's `taken`.
         """
         ids = sorted({doc_id for doc_id, _ in self.returned_hashes})
-        yield from documents_in_pages(self.cluster, self.source, ids, page=PAGE, whole=False)
+        yield from documents_in_pages(self.cluster, self.source, ids, page=PAGE, with_source=False)
         originals = NumberedIndex(self.cluster, self.cluster.index_info(self.source), "_seq_no")
         copies = NumberedIndex(self.cluster, self.info, SEQ_NO_FIELD)
         for shard, spans in differing_spans(originals, copies, until):

@@ -106,7 +106,7 @@ def check_in_place_settings(settings: ReindexSettings) -> None:
     if settings.semantic:
         raise SettingsError("--semantic makes a new index: leave --in-place out")
     for kind in representations_in(settings):
-        if not kind.inside:
+        if not kind.works_in_place:
             raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")
     if "." in (name := settings.vector_field):
         raise SettingsError(f"--vector-field {name}: in place it must be a name without dots")

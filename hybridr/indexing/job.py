@@ -206,7 +206,7 @@ class Job:
     rejects: Rejects
     stop: Event = field(default_factory=Event)
     listener: TermTableBuilder | None = None
-    seen: tuple[IndexInfo, ...] = ()
+    initial_infos: tuple[IndexInfo, ...] = ()
     """Descriptions of source and destination when the job began, as far as they are known."""
 
     @property
@@ -231,8 +231,8 @@ class Job:
 
     def _before(self, name: str) -> IndexInfo:
         """Return the description of an index from when the job began; without one, the present one."""
-        seen = [info for info in self.seen if info.name == name]
-        return seen[0] if seen else self.cluster.index_info(name)
+        initial = next((info for info in self.initial_infos if info.name == name), None)
+        return initial or self.cluster.index_info(name)
 
     @cached_property
     def pace(self) -> Pace:

@@ -212,7 +212,7 @@ def measure_lag(cluster: Cluster, info: IndexInfo, since: Position | None, outda
     changed_pages = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
     pages = ([document for document in page if document.doc_id not in refused] for page in changed_pages)
     counts = count_outdated(cluster, info, pages, outdated)
-    refused_pages = documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False)
+    refused_pages = documents_in_pages(cluster, source, refused, page=ID_PAGE, with_source=False)
     refused_counts = count_outdated(cluster, info, refused_pages, outdated)
     counts += refused_counts
     deletes, refused_total = 0, refused_counts.total()
@@ -245,7 +245,7 @@ def vanished_pages(
     """
     cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
-        originals = counterparts(cluster, source, page, whole=False)
+        originals = counterparts(cluster, source, page, with_source=False)
         gone = [document for document in page if document.key not in originals]
         states = stored_states(cluster, destination.name, gone)
         yield [d for d in gone if d.key in states and states[d.key].came_from_source]

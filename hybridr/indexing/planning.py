@@ -146,7 +146,7 @@ class Proposal:
         others = (form for form in FORMS if form != own_form)
         supported = [form for form in others if not obstacle(form, encoder.similarity, version, bare=bare)]
         return [
-            cost_of(form, self.vectors, encoder.dim, m, version, chosen=form == own_form)
+            cost_of(form, self.vectors, encoder.dim, m, version, is_chosen=form == own_form)
             for form in (own_form, *supported)
         ]
 

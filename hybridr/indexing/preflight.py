@@ -294,29 +294,29 @@ def check_limits(
     source: IndexInfo,
     *,
     current: IndexInfo | None = None,
-    inside: bool = False,
+    in_place: bool = False,
     side_index: str = "",
 ) -> list[str]:
     """Return lines on cluster limits that could not be read, or that leave no room for the term table.
 
     Limits are checked for a new index beside `source` (`current` if an earlier run made it), or for writes
-    `inside` the source. `side_index` is the hidden index of the term table, which is optional. Raises
+    `in_place`. `side_index` is the hidden index of the term table, which is optional. Raises
     ClusterError that names every cluster setting that would stop the reindex.
     """
     try:
         settings = cluster_settings(cluster)
     except AccessDenied:
         return [f"{UNKNOWN_LIMITS} its settings (cluster:monitor/state)"]
-    creates = current is None and not inside
+    creates = current is None and not in_place
     obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
-    obstacles += script_obstacles(settings) if inside else []  # `remove` takes vectors out by a script
+    obstacles += script_obstacles(settings) if in_place else []  # `remove` takes vectors out by a script
     try:
         shards = shard_counts(cluster)
     except AccessDenied:
         require_no_obstacle(obstacles, f"vectors for '{source.name}'")
         return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
     added = 0
-    if not inside:
+    if not in_place:
         existing_copies = copies_per_shard(current.settings) if current else 0
         added = source.shards * max(0, copies_per_shard(source.settings) - existing_copies)
         primaries = source.shards if creates else 0

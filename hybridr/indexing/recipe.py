@@ -162,7 +162,7 @@ class TextRecipe:
             passages = [text[start:end] for text, (spans, _) in pairs for start, end in spans]
             vectors, windows = self.encode(passages, states=states)
             non_empty = [text for text, (spans, _) in pairs if spans]
-            outputs = [(kind.name, kind.read(non_empty)) for kind in self.representations]
+            outputs = [(kind.name, kind.encode(non_empty)) for kind in self.representations]
             own_outputs = [(name, iter(values)) for name, values in outputs if values is not None]
             first = 0
             for _, pieces in pairs:

@@ -139,7 +139,7 @@ def reindex_planned(
     if recipe.settings.term_table and recipe.shows_states and reads_tokens(encoder) and not record.passages:
         listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
     names, infos = (record.source, todo.destination), (info, proposal.info)
-    job = Job(cluster, *names, recipe, rejects, listener=listener, seen=infos)
+    job = Job(cluster, *names, recipe, rejects, listener=listener, initial_infos=infos)
     filling = fill(job, todo) if fill else target_of(job.settings).fill(job, progress=progress)
     ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
@@ -237,7 +237,7 @@ def sync(
     cluster = cluster.with_patience(settings.patience_s)
     info = resolve_complete(cluster, name)
     target = target_of(info.record)
-    if target.apart:
+    if target.is_separate:
         source = require_source_index(cluster, info)
         if is_restored(info, source):
             raise DataError(
@@ -248,11 +248,11 @@ def sync(
     check_fingerprint(encoder.fingerprint, info)
     if dry_run:
         return preview_sync(cluster, info, started)
-    if target.apart:
+    if target.is_separate:
         register_destination(cluster, info)  # the reindex may have lacked the right to
-    source_name = info.record.source if target.apart else info.name
+    source_name = info.record.source if target.is_separate else info.name
     recipe = TextRecipe.of(info.record, encoder, settings)
-    job = Job(cluster, source_name, info.name, recipe, rejects_of(info), seen=(info,))
+    job = Job(cluster, source_name, info.name, recipe, rejects_of(info), initial_infos=(info,))
     job.rejects.clear()
     done = target.sync(job, info, progress)
     job.rejects.save()
@@ -272,7 +272,7 @@ def preview_sync(cluster: Cluster, info: IndexInfo, started: datetime) -> SyncRe
     target = target_of(info.record)
     state = target.state(cluster, info)
     lag = state.lag or Lag(0, 0, 0)
-    source = info.record.source if target.apart else info.name
+    source = info.record.source if target.is_separate else info.name
     return SyncResult(
         source,
         info.name,

@@ -108,16 +108,17 @@ def rollback(
 
     refusal = caught_refusal(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
-    along = companion_aliases(alias, current, previous)
+    companions = companion_aliases(alias, current, previous)
     carried = None if copy_back or discard else settled
     returned = Writes() if dry_run else move_alias_back(cluster, current, older_index, copy_back, carried)
     return {
         "alias": alias,
         "from": current.name,
         "to": previous,
-        "along": along,
+        "along": companions,
         "stays": {
-            name: moving_command(current, name) for name in sorted(current.aliases.keys() - {alias, *along})
+            name: moving_command(current, name)
+            for name in sorted(current.aliases.keys() - {alias, *companions})
         },
         "actions": actions,
         "writes": writes.counts(),
@@ -161,8 +162,8 @@ def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
     The alias is `name` itself if a reindex moved it. Raises NotFound or ClusterError without an older index,
     DataError if the record names an index that does not belong to the source.
     """
-    current = resolve(cluster, name, whole=True)
-    if is_destination(current) and not target_of(current.record).apart:
+    current = resolve(cluster, name, whole_index=True)
+    if is_destination(current) and not target_of(current.record).is_separate:
         raise ClusterError(
             f"'{current.name}' holds its own vectors (in place): there is no older index to go back to",
             hint=f"hybridr remove {quote(current.name)}   removes vectors and marks from its documents",
@@ -273,7 +274,7 @@ class OlderIndex:
         share, is_complete = Share(since=since, until=until), True
         for page in read_pages(cluster, source, page=PAGE, share=share):
             stored = stored_states(cluster, self.info.name, page)
-            stale = self.stale_here(page, stored)
+            stale = self.stale_copies(page, stored)
             replaceable = replaceable_documents(stale, stored, pending)
             missed, rejected = courier.write(self.copy_actions(replaceable, stored), self.info.name)
             is_complete &= len(replaceable) == len(stale) and not missed and not rejected
@@ -283,14 +284,16 @@ class OlderIndex:
         if is_complete:
             self.position = until
 
-    def stale_here(self, page: Sequence[SourceDocument], here: Mapping[Key, Stored]) -> list[SourceDocument]:
+    def stale_copies(
+        self, page: Sequence[SourceDocument], stored: Mapping[Key, Stored]
+    ) -> list[SourceDocument]:
         """Return those documents of the source that this index lacks or holds in an earlier state.
 
         Documents that clients wrote here are included only if the source changed them later.
         """
-        states = {key: state._replace(encoder="") for key, state in here.items()}  # a vector may be missing
+        states = {key: state._replace(encoder="") for key, state in stored.items()}  # a vector may be missing
         stale = stale_documents(self.cluster, self.info, page, states, "")
-        edits = [d for d in stale if d.key in here and here[d.key].written_here]
+        edits = [d for d in stale if d.key in stored and stored[d.key].written_here]
         changed = ClientWrites(self.cluster, self.info).changed_in_source(edits) if edits else set()
         kept_keys = {d.key for d in edits} - changed
         return [d for d in stale if d.key not in kept_keys]
@@ -340,7 +343,7 @@ class OlderIndex:
     def held_pages(self, keys: Collection[Key]) -> Iterator[list[SourceDocument]]:
         """Yield pages of the documents with these keys that this index holds."""
         ids = sorted({doc_id for doc_id, _ in keys})
-        for page in documents_in_pages(self.cluster, self.info.name, ids, page=PAGE, whole=False):
+        for page in documents_in_pages(self.cluster, self.info.name, ids, page=PAGE, with_source=False):
             yield [document for document in page if document.key in keys]
 
     def record(self, **changes: Any) -> None:

@@ -389,13 +389,13 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
     extend_copy_mapping(cluster, source, info)  # the source's mapping may have changed without a new document
     convoy.add_carriers(job, view)
     info = final_pass(job, filling, convoy, info)
-    along = companion_aliases(alias, target, info.name, source)
+    companions = companion_aliases(alias, target, info.name, source)
     switch_alias(cluster, alias, target, info.name, source)
     info = final_pass(job, filling, convoy, info)
     if target is None or alias_moves:
         origin = target.name if target else None
         event = {"alias": alias, "from": origin, "back_to": todo.record.previous}
-        event |= {"along": ", ".join(along)} if along else {}
+        event |= {"along": ", ".join(companions)} if companions else {}
         if info.record != view.index_info(info.name).record:  # the last pass wrote it
             view = view.fetch_again()
         switched = event_change("switched", event, **NOTHING_CARRIED)
@@ -408,7 +408,7 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
             cluster, earlier, source, f"leaves them in '{earlier.name}'"
         )  # written meanwhile
     tuned_before = tuned_predecessor(target, info.name)
-    return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts(), info)
+    return Ending(filling.rejected, True, deployment, tuned_before, companions, convoy.counts(), info)
 
 
 def final_pass(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> IndexInfo:

@@ -97,7 +97,7 @@ def verify(
     encoder no text is encoded again. Raises DataError if `name` has no vectors, or is a copy with the record
     of another index, NotFound if its source is gone, ClusterError for a name of several indices.
     """
-    info = resolve(cluster, name, whole=True)
+    info = resolve(cluster, name, whole_index=True)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {quote(name)}")
     extent = Extent(rejected=accepted_ids(info), sample=sample, seed=seed, progress=progress)
@@ -309,7 +309,9 @@ def compare_with_encoder(
     encoded_by_id = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
     findings = []
     for representation in recipe.representations:
-        stored = representation.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in originals})
+        stored = representation.stored_values(
+            cluster, info.name, {doc_id: copied[doc_id] for doc_id in originals}
+        )
         wrong = []
         for doc_id in originals:
             encoded, value = encoded_by_id[doc_id], stored.get(doc_id)

@@ -108,7 +108,7 @@ def calibrate(
     `unchanged`: keep an earlier calibration if the number of documents and the ranking are the same.
     """
     try:
-        info = resolve(cluster, name, whole=True)
+        info = resolve(cluster, name, whole_index=True)
         encoder = encoder_for(info, encoder, progress=progress)
         cosines = measure_missing_cosines(cluster, info, encoder, progress)
         changes: dict[str, Any] = {} if cosines is None else {"cosines": cosines}

@@ -201,7 +201,7 @@ def switch_ranking(
 
 def last_experiment(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
     """Return the index and its last experiment. Raises DataError without one."""
-    info = resolve(cluster, name, whole=True)
+    info = resolve(cluster, name, whole_index=True)
     if info.record.experiment is None:
         raise DataError(
             f"'{info.name}' has had no experiment",

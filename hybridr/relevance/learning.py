@@ -359,7 +359,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
     """Delete what an index has learnt. Raises the errors of `learn` for names; DataError while an
     experiment compares a ranking that uses it.
     """
-    info = resolve(cluster, name, whole=True)
+    info = resolve(cluster, name, whole_index=True)
     memories = list_memories(cluster, info.name)
 
     def forget(record: Record) -> Record:

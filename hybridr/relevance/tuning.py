@@ -182,7 +182,7 @@ def tune(
     index meanwhile; FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
     """
     settings, search_settings = settings or TuneSettings(), search or SearchSettings()
-    info = resolve(cluster, name, whole=not settings.dry_run)
+    info = resolve(cluster, name, whole_index=not settings.dry_run)
     encoder = encoder_for(info, encoder, progress=progress)
     table = None
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table needs all documents
@@ -391,7 +391,7 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     A stored pipeline keeps its weights until it is deployed again. Raises NotFound, and ClusterError for a
     filtered alias.
     """
-    info = resolve(cluster, name, whole=True)
+    info = resolve(cluster, name, whole_index=True)
     tuned = info.record.tuning
     if tuned is None or tuned == Tuned():
         return Reset(info.name, None)

@@ -195,7 +195,7 @@ def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[Inde
     info = require_whole(cluster.index_info(name), name)
     if not is_destination(info):
         return info.name, destinations(cluster, info)
-    if not target_of(info.record).apart:
+    if not target_of(info.record).is_separate:
         return info.name, [info]
     if not cluster.exists(info.record.source):
         return info.record.source, claiming_indices(cluster, info.record.source)
@@ -275,20 +275,19 @@ def remove(
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {quote(source)}")
     target = target_of(generations[0].record if generations else Record())
     leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, deleted_indices)
-    returned = (
-        {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and source_info else None
-    )
+    copies = target.is_separate and copy_back and not dry_run and source_info is not None
+    returned = {"changed": 0, "deleted": 0} if copies else None
     if returned:
         copy_writes_back(view, generations, returned)
     check = partial(require_removable, view, source, generations, copied=copy_back, discard=discard)
-    refusal = caught_refusal(check, dry_run=dry_run) if target.apart else None
+    refusal = caught_refusal(check, dry_run=dry_run) if target.is_separate else None
     requests, models = undeploy_all(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
     def final_check() -> None:
         """Copy back, or refuse to lose, what clients wrote meanwhile; then undeploy."""
         if returned:
             copy_writes_back(view, generations, returned)
-        if target.apart and not discard:
+        if target.is_separate and not discard:
             require_no_loss(view, source, generations, copied=copy_back, at_last=True)
         undeploy_all(cluster, generations, dry_run=False)
 

@@ -354,7 +354,7 @@ def test_a_graph_that_gives_no_numbers_is_named(encoder: Path, tmp_path: Path) -
 
 @pytest.mark.attack(97)
 def test_a_foreign_encoder_that_gives_no_numbers_asks_nothing() -> None:
-    with pytest.raises(ModelError, match="the encoder gives no numbers"):
+    with pytest.raises(ModelError, match="the encoder gives NaN"):
         to_stored_values(np.array([[1.0, np.inf]], dtype=np.float32), "float")
 
 

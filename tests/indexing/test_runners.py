@@ -57,7 +57,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     settings = ReindexSettings(workers=3, slow_search_ms=0)
     cluster: Any = object.__new__(Cluster)
     recipe, source = TextRecipe(HashingEncoder(), settings, ("text",)), IndexInfo("a", {}, {}, {})
-    return Job(cluster, "a", "b", recipe, Rejects(Path("unused")), seen=(source,))
+    return Job(cluster, "a", "b", recipe, Rejects(Path("unused")), initial_infos=(source,))
 
 
 def place_of(share: Share) -> int:

@@ -29,7 +29,7 @@ from hybridr.indexing.targets import Ending, Finding, Round, State
 
 class Memory:
     name = "throwaway"
-    apart = False
+    is_separate = False
     kept = {}
     def plan(self, cluster, name, encoder, settings):
         info = cluster.index_info(name)
@@ -103,7 +103,8 @@ def test_settings_and_records_name_their_target() -> None:
     assert target_of(ReindexSettings(in_place=True)).name == "in_place"
     assert target_of(Record(in_place=True)).name == "in_place"
     assert target_of(ReindexSettings(target="in_place")).name == "in_place"
-    assert (target_of(ReindexSettings()).apart, target_of(Record(in_place=True)).apart) == (True, False)
+    assert target_of(ReindexSettings()).is_separate
+    assert not target_of(Record(in_place=True)).is_separate
 
 
 @pytest.mark.usefixtures("memory")

@@ -39,10 +39,10 @@ class ChaosNode:
 
     def start(self) -> None:
         """Start it on the data it has, at the port it had, and wait until every shard is there."""
-        original = process.node_values
+        original = process.node_settings
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(process, "START_S", LONGEST_S)
-            patch.setattr(process, "node_values", lambda *given: original(*given) | SMALL)
+            patch.setattr(process, "node_settings", lambda *given: original(*given) | SMALL)
             self.state = process.start(NodeSettings(name=NODE))
         self.cluster = connect(self.state.url)
         query = "?wait_for_status=yellow&wait_for_no_initializing_shards=true&timeout=60s"

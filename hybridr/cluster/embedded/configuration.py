@@ -33,8 +33,8 @@ LICENCE = (
 LAUNCHER_HEAP = ("-Xms4m", "-Xmx64m", "-XX:+UseSerialGC")
 LOOPBACK = "127.0.0.1"
 MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
-MIN_MEMORY_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
-SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
+MIN_MEMORY_MAPS = 65530  # default of Linux; with fewer, memory-mapped segments can fail
+DROPPED_OPTIONS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
 PRE_TOUCH = "-XX:+AlwaysPreTouch"  # an option for servers: it allocates the whole heap at the start
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 # Java 17's security manager must allow ICU's word breaking (WORD_BREAKING) to register itself.
@@ -72,7 +72,7 @@ SECURITY = {
 
 def licence_of(settings: NodeSettings) -> str | None:
     """Return the text about the licence of the node's product; None for OpenSearch (hybridr's licence)."""
-    return LICENCE.format(settings.release) if settings.is_core else None
+    return LICENCE.format(settings.release) if settings.is_elasticsearch else None
 
 
 def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
     }
     for name, content in contents.items():
         child_path(config, name).write_text(content, encoding="utf-8")
-    if settings.is_core:
+    if settings.is_elasticsearch:
         heap = config / "jvm.options.d" / "heap.options"
         heap.parent.mkdir(exist_ok=True)
         heap.write_text(f"-Xms{settings.heap}\n-Xmx{settings.heap}\n", encoding="utf-8")
@@ -107,13 +107,13 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
 
 def trim_options(options: str, java: Java) -> str:
     """Return the text of jvm.options without options for shared folders or for modules that `java` lacks."""
-    unwanted = (*SHARED_OR_OURS, VECTOR_MODULE) if java.packaged else SHARED_OR_OURS
+    unwanted = (*DROPPED_OPTIONS, VECTOR_MODULE) if java.packaged else DROPPED_OPTIONS
     lines = [line for line in options.splitlines() if not any(part in line for part in unwanted)]
     return "\n".join(lines) + "\n"
 
 
-def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
-    """Return the settings of opensearch.yml or elasticsearch.yml for a node."""
+def node_settings(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
+    """Return the settings of opensearch.yml or elasticsearch.yml; the command line sets `path.data`."""
     values: dict[str, Any] = {
         "cluster.name": f"hybridr-{settings.name}",
         "node.name": settings.name,
@@ -122,11 +122,11 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "network.host": LOOPBACK,
         "http.port": port,
         "transport.port": 0,
-        "path.logs": str(folder / "temporary"),
+        "path.logs": str(folder / "temporary"),  # the log that people read is the JVM's output in `logs`
         "path.repo": str(folder / "data" / "snapshots"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
-    if settings.is_core:
+    if settings.is_elasticsearch:
         values["xpack.security.enabled"] = False
     if MAP_LIMIT.is_file() and int(MAP_LIMIT.read_text()) < MIN_MEMORY_MAPS:  # only Linux has this limit
         values["node.store.allow_mmap"] = False
@@ -136,7 +136,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
     """Return the command line that starts the node's JVM directly, without the product's start script."""
     temporary, config = folder / "temporary", folder / "config"
-    if settings.is_core:
+    if settings.is_elasticsearch:
         options = [
             *LAUNCHER_HEAP,
             "-Dcli.name=server",
@@ -171,16 +171,16 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
     command = [str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", classes, parser, str(config)]
     options = {"OPENSEARCH_TMPDIR": "-", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}"}
     environment = clean_environment() | options
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=environment, cwd=home, capture_output=True, text=True, check=False, **node_account()
     )
-    if done.returncode != 0:
-        reasons = [line for line in done.stderr.splitlines() if "rror" in line and "{" not in line]
+    if process.returncode != 0:
+        reasons = [line for line in process.stderr.splitlines() if "rror" in line and "{" not in line]
         raise NodeError(
-            f"Java refuses to start with a heap of {heap}: {(reasons or [done.stderr[-300:]])[0]}",
+            f"Java refuses to start with a heap of {heap}: {(reasons or [process.stderr[-300:]])[0]}",
             hint="try another --heap, or another Java",
         )
-    return [option for option in done.stdout.split() if option != PRE_TOUCH]
+    return [option for option in process.stdout.split() if option != PRE_TOUCH]
 
 
 def make_credentials(folder: Path, home: Path, java: Java) -> dict[str, str]:

@@ -77,14 +77,15 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
     java = system_java(settings.release) if settings.java != "packaged" else None
     if java is not None:
         return java
-    if settings.java == "system" or settings.is_core:
-        fitting = SUPPORTED_MAJORS[settings.release]
+    if settings.java == "system" or settings.is_elasticsearch:
+        majors = SUPPORTED_MAJORS[settings.release]
         unfit = [f"{running_major(home) or 'an unusable one'} in {home}" for home in java_candidates()]
         raise NodeError(
-            f"{settings.title} needs a whole Java {fitting.start} or newer"
-            + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
-            + f"; found were {', '.join(unfit) or 'none'}",
-            hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or HYBRIDR_NODE_JAVA=packaged"),
+            f"{settings.title} needs a full Java {majors.start} or newer"
+            + (f", up to {majors.stop - 1}" if majors.stop < 100 else "")
+            + f"; found: {', '.join(unfit) or 'none'}",
+            hint="set JAVA_HOME to one"
+            + ("" if settings.is_elasticsearch else ", or HYBRIDR_NODE_JAVA=packaged"),
         )
     return packaged_java(settings.version, progress)
 
@@ -168,7 +169,7 @@ def copy_java(source: Path, major: int) -> Path:
     )
 
 
-RECIPE = 3  # raise it when the layout of a program folder changes
+RECIPE_VERSION = 3  # raise it when the layout of a program folder changes
 RECORD = "hybridr.json"
 UNPACK = "unpack"
 PARTS_DONE = 2
@@ -203,18 +204,20 @@ class Parts(NamedTuple):
         return list(dict.fromkeys([self.distribution, *self.plugins, *jars, *self.libraries]))
 
     def recipe(self) -> dict[str, Any]:
-        """Return as JSON everything that decides the contents of the program folder."""
+        """Return everything that decides the contents of the program folder, as JSON-compatible values."""
         return {
-            "recipe": RECIPE,
+            "recipe": RECIPE_VERSION,
             "artifacts": {artifact.coordinates: artifact.sha256 for artifact in self.artifacts()},
-            # Of each module all but its jars, which are artifacts.
-            "modules": {name: [*module[:1], *module[2:]] for name, module in self.modules.items()},
+            "modules": {  # their jars are artifacts
+                name: [module.classname, module.extends, module.policy]
+                for name, module in self.modules.items()
+            },
         }
 
 
 def choose_parts(settings: NodeSettings, java: Java) -> Parts:
     """Return the files that a node with these settings needs; a plugin follows those that it extends."""
-    names = [] if settings.is_core else ["opensearch-knn", "opensearch-neural-search"]
+    names = [] if settings.is_elasticsearch else ["opensearch-knn", "opensearch-neural-search"]
     if settings.with_ml or settings.release == "2.19.1":
         names.append("opensearch-job-scheduler")
     if settings.with_ml:
@@ -230,19 +233,19 @@ def choose_parts(settings: NodeSettings, java: Java) -> Parts:
 
 
 def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = silent) -> Path:
-    """Return the program folder for these settings; make it first if it is missing or unfinished."""
+    """Return the program folder for these settings; build it first if it is missing or unfinished."""
     parts = choose_parts(settings, java)
     digest = fingerprint(parts.recipe())
     home = child_path(cache_folder() / "node", f"{settings.product}-{settings.release}-{digest[:12]}")
 
-    def is_whole() -> bool:
-        """Return whether the program folder is complete and made of the same parts."""
+    def is_complete() -> bool:
+        """Return whether the program folder is complete and built from the same parts."""
         try:
             return bool(json.loads(text_within(home / RECORD))["fingerprint"] == digest)
         except (OSError, ValueError, KeyError):
             return False
 
-    def make(folder: Path) -> Path:
+    def build(folder: Path) -> Path:
         """Download and unpack all parts into a folder, install plugins, and return the program folder."""
         require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
         files = fetch_artifacts(parts.artifacts(), progress=progress)
@@ -272,7 +275,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
         progress(UNPACK, PARTS_DONE, PARTS_DONE)
         return unpacked
 
-    return ensure_program(home, is_whole, make)
+    return ensure_program(home, is_complete, build)
 
 
 def unpack(archive: Path, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from ...files.local import MAX_SETTINGS_BYTES, delete_child, require_regular, te
 from ...files.programs import locked, make_reachable, node_account, storing_programs
 from ...records import Progress, silent
 from ..settings import NodeSettings
-from .configuration import LOOPBACK, SECURITY, configure, launch_command, make_credentials, node_values
+from .configuration import LOOPBACK, SECURITY, configure, launch_command, make_credentials, node_settings
 from .layout import ENGINES, Java, ensure_home, find_java, has_engines
 from .state import (
     NodeState,
@@ -62,7 +62,7 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
             if port is None:
                 raise NodeError(
                     f"port {settings.port} is taken by another program",
-                    hint="leave --port out to get a free one",
+                    hint="omit --port to get a free one",
                 )
             java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
@@ -97,19 +97,19 @@ def read_logs(name: str) -> list[str]:
 
 def require_possible(settings: NodeSettings) -> None:
     """Raise SettingsError for a plugin that this version lacks, or for more heap than memory."""
-    if settings.is_core and (settings.secure or settings.with_ml):
+    if settings.is_elasticsearch and (settings.secure or settings.with_ml):
         raise SettingsError(
-            "[node] product: of Elasticsearch the core alone can be had, without security and models",
-            hint="leave --secure and --with-ml out, or --product opensearch",
+            "[node] product: Elasticsearch is available as core only, without security and models",
+            hint="omit --secure and --with-ml, or use --product opensearch",
         )
     if settings.secure and settings.version != "2.19.1":
         raise SettingsError(
-            f"[node] secure: the security plugin cannot be had for {settings.version}, only for 2.19.1",
+            f"[node] secure: the security plugin is available for 2.19.1 only, not for {settings.version}",
             hint="hybridr node start --version 2.19.1 --secure",
         )
     if settings.with_ml and settings.version != "3.6.0":
         raise SettingsError(
-            f"[node] with_ml: ml-commons comes with 3.6.0 only, asked was {settings.version}",
+            f"[node] with_ml: ml-commons is available for 3.6.0 only, not for {settings.version}",
             hint="hybridr node start --version 3.6.0 --with-ml",
         )
     available = psutil.virtual_memory().total
@@ -117,7 +117,7 @@ def require_possible(settings: NodeSettings) -> None:
     if heap_bytes > available:
         raise SettingsError(
             f"[node] heap: {settings.heap} is more than this machine's {available / 2**30:.1f} GiB of memory",
-            hint="take at most half of it, or leave --heap out",
+            hint="give at most half of it, or omit --heap",
         )
 
 
@@ -129,11 +129,11 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     differing = [name for name, value in needs.items() if getattr(state, name) != value]
     if not differing:
         return
-    has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
-    wish = ", ".join(f"{name} {needs[name]}" for name in differing)
+    present = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
+    requested = ", ".join(f"{name} {needs[name]}" for name in differing)
     harmless = set(differing) <= {"with_ml", "heap", "port"}
     raise NodeError(
-        f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {wish}",
+        f"node '{state.name}' {'runs' if state.running else 'has data'} with {present}, not {requested}",
         hint=f"hybridr node stop --name {quote(state.name)}{'' if harmless else ' --delete-data'}"
         "   or choose another --name",
     )
@@ -145,7 +145,9 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeSta
     make_reachable(folder)
     for stray in find_strays(folder / "data"):
         end_process(stray)
-    values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
+    values = node_settings(settings, folder, port) | {
+        "node.attr.hybridr_faiss": str(has_engines(home)).lower()
+    }
     access: dict[str, Any] = dict.fromkeys(("user", "password_file", "ca_certs"))
     if settings.secure:
         access, values = make_credentials(folder, home, java), values | SECURITY

@@ -185,5 +185,7 @@ def cloud_address(cloud_id: str) -> str:
         host = name = ""
     host, _, port = host.partition(":")
     if not (host and name and re.fullmatch(r"[\w.-]+", f"{host}{name}") and (port or "443").isdigit()):
-        raise SettingsError("this is no cloud id", hint="Elastic Cloud shows it with the deployment: NAME:…")
+        raise SettingsError(
+            "this is not a cloud id", hint="Elastic Cloud shows it with the deployment: NAME:…"
+        )
     return f"https://{name}.{host}:{port or 443}"

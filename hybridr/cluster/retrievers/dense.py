@@ -186,7 +186,7 @@ def to_stored_values(vectors: np.ndarray, source: str) -> np.ndarray:
     Raises ModelError for NaN or infinity.
     """
     if not np.isfinite(vectors).all():
-        raise ModelError("the encoder gives no numbers (NaN or infinity)", hint="export it again")
+        raise ModelError("the encoder gives NaN or infinity", hint="export it again")
     if source != "byte":
         return vectors
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)  # (n, 1)

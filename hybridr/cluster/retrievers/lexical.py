@@ -42,7 +42,7 @@ class Template:
             raise SettingsError(f"{file}: {error}", hint=SHAPE) from None
         body = value.get("query", value) if isinstance(value, dict) else None
         if not isinstance(body, dict) or len(body) != 1:
-            raise SettingsError(f"{file} holds no query", hint=SHAPE)
+            raise SettingsError(f"{file} is not a query", hint=SHAPE)
         if any(PLACE in text and in_script for text, in_script in texts):
             raise SettingsError(
                 f"{file}: what users type would be part of a script", hint=f"{PLACE} among its params"
@@ -156,7 +156,9 @@ class LexicalRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Return the query that matches the words of the text; `k` is ignored, the search's size counts."""
+        """Return the query that matches the words of the text; the request's `size` counts, `k` is
+        ignored.
+        """
         if not isinstance(query, str):
             clause = dict(query)
         elif self.template:
@@ -223,8 +225,8 @@ def named_query(
     boost: float | None = None,
 ) -> dict[str, Any]:
     """Return a query with a name (reported by hits), a filter and a boost; unchanged if all are None."""
-    added = {"filter": None if filter is None else [filter], "_name": name, "boost": boost}
-    options = {key: value for key, value in added.items() if value is not None}
+    optional = {"filter": None if filter is None else [filter], "_name": name, "boost": boost}
+    options = {key: value for key, value in optional.items() if value is not None}
     return {"bool": {"must": [query], **options}} if options else query
 
 

@@ -59,7 +59,9 @@ class SparseRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Return the query for documents that share a token; `k` is ignored, the search's size counts."""
+        """Return the query for documents that share a token; `k` is ignored: the request's `size` limits the
+        hits.
+        """
         heaviest = sorted(weights, key=lambda token: -weights[token])[:MAX_QUERY_TOKENS]
         if not heaviest:
             return {"match_none": {}}
@@ -68,9 +70,9 @@ class SparseRetriever(Retriever):
             {"rank_feature": {"field": field, "boost": weight, "linear": {}}}
             for field, weight in fields.items()
         ]
-        added: dict[str, Any] = {"filter": [filter] if filter else None, "boost": boost}
-        added |= {"_name": self.name if explain else None}
-        options = {name: value for name, value in added.items() if value is not None}
+        optional: dict[str, Any] = {"filter": [filter] if filter else None, "boost": boost}
+        optional |= {"_name": self.name if explain else None}
+        options = {name: value for name, value in optional.items() if value is not None}
         return {"bool": {"should": clauses, "minimum_should_match": 1, **options}}
 
     def spread_of(self, weights: Mapping[str, float]) -> float | None:
@@ -96,7 +98,7 @@ class SparseState(RepresentationState):
 def spread_in(record: Record) -> float | None:
     """Return the spread of sparse scores in an index's record; None without weights or measurement."""
     text = record.representations.get(SparseRetriever.name)
-    return SparseState.read(text).spread if text else None
+    return SparseState.parse(text).spread if text else None
 
 
 def feature_name(token: str) -> str:

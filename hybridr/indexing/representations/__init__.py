@@ -66,7 +66,7 @@ class Representation(Protocol):
     shows: ClassVar[bool] = True
     """Whether an `exists` query finds the documents with its fields; `rank_features` fields
     do not support it."""
-    inside: ClassVar[bool] = True
+    works_in_place: ClassVar[bool] = True
     """Whether it can be added to an existing index."""
     staged: ClassVar[str] = "they are read from the index's own texts"
     """Why the three stages do not make it; empty if they do, as vectors of spans."""
@@ -151,7 +151,7 @@ class Representation(Protocol):
         """
         raise NotImplementedError
 
-    def read(self, texts: Sequence[str]) -> Sequence[Any] | None:
+    def encode(self, texts: Sequence[str]) -> Sequence[Any] | None:
         """Return what the representation's own encoder computes for each text; None if it has no separate
         encoder.
         """
@@ -163,7 +163,9 @@ class Representation(Protocol):
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the fields of a document and their values."""
 
-    def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def stored_values(
+        self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]
+    ) -> dict[str, Any]:
         """Return the stored value of each document that has one, by id; `sources` are the bodies of the
         documents.
         """
@@ -195,7 +197,7 @@ class InDocValues(Representation):
         """Return the mapping of each field of the representation: binary, with doc values."""
         return {name: BITS_MAPPING for name in self.fields(self.settings)}
 
-    def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
+    def stored_values(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
         """Return the stored bytes of each document, by id, from the doc values."""
         (name,) = self.fields(self.settings)
         return stored_bytes(cluster, index, list(sources), name)
@@ -228,7 +230,7 @@ class ByOwnEncoder(Representation, Protocol):
     @classmethod
     def described(cls, record: Record) -> str:
         """Return a line with the encoder's fingerprint and what is kept of its output."""
-        state = cls.State.read(record.representations[cls.name])
+        state = cls.State.parse(record.representations[cls.name])
         return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
 
     @staticmethod
@@ -261,12 +263,12 @@ class ByOwnEncoder(Representation, Protocol):
     def own_state(self) -> Any:
         """Return its state: from the record of the index, else from the settings."""
         if self.state:
-            return self.State.read(self.state)
+            return self.State.parse(self.state)
         encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint
-        return self.State(encoder=encoder, **self.chosen)
+        return self.State(encoder=encoder, **self.state_settings)
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def state_settings(self) -> dict[str, Any]:
         """Return the fields of the state that come from settings, without the encoder."""
 
     @cached_property

@@ -25,7 +25,7 @@ class PassageVectors(OneVector):
     name = "passage_vectors"
     help = "a vector for each window of a document"
     setting = "passages"
-    inside = False
+    works_in_place = False
     windows: Windows
 
     def __init__(self, settings: ReindexSettings, encoder: Encoder, state: Windows | None = None) -> None:

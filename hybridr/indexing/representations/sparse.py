@@ -43,12 +43,12 @@ class Sparse(ByOwnEncoder):
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
         """Return a function that weighs the tokens of queries with the documents' sparse encoder."""
-        fingerprint = SparseState.read(record.representations[cls.name]).encoder
+        fingerprint = SparseState.parse(record.representations[cls.name]).encoder
         opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, fingerprint))
         return lambda texts: opened().encode_queries(texts)
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def state_settings(self) -> dict[str, Any]:
         """Return the pruning."""
         return {"pruning": self.settings.sparse_pruning}
 
@@ -77,7 +77,7 @@ class Sparse(ByOwnEncoder):
         blocks = [scores[at : at + BLOCK, at : at + BLOCK] for at in range(0, len(texts) - BLOCK + 1, BLOCK)]
         return round(float(np.mean([block.std() for block in blocks])), 6) or None
 
-    def read(self, texts: Sequence[str]) -> list[dict[str, float]]:
+    def encode(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Return the token weights of texts, pruned."""
         return [
             pruned(weights, *self.own_state.pruning) for weights in self.own_encoder.encode_documents(texts)
@@ -98,7 +98,7 @@ class Sparse(ByOwnEncoder):
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's weights, from a sample."""
-        weights = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        weights = self.encode([text for text in sample(COUNTED_TEXTS) if text.strip()])
         return BYTES_A_WEIGHT * sum(map(len, weights)) / max(1, len(weights))
 
 

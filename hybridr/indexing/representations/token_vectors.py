@@ -44,7 +44,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         return state.values
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def state_settings(self) -> dict[str, Any]:
         """Return the number format and the dimension."""
         dim = open_once(MultiVectorEncoder, self.settings.token_encoder).dim
         return {"values": self.settings.token_values, "dim": dim}
@@ -60,12 +60,12 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         """
         if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
-        documents = [self.bytes_of(vectors) for vectors in self.read(texts)]
+        documents = [self.bytes_of(vectors) for vectors in self.encode(texts)]
         queries = self.own_encoder.encode_queries([middle_words(text) for text in texts])
         means = [max_sims(query, documents, self.own_state) / len(query) for query in queries]
         return round(float(np.nanstd(means)), 6) or None
 
-    def read(self, texts: Sequence[str]) -> list[Vectors]:
+    def encode(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors `(tokens, dim)` of each text."""
         vectors: list[Vectors] = self.own_encoder.encode_documents(texts)
         return vectors
@@ -86,6 +86,6 @@ class TokenVectors(InDocValues, ByOwnEncoder):
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's vectors, from a sample."""
-        arrays = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        arrays = self.encode([text for text in sample(COUNTED_TEXTS) if text.strip()])
         tokens = sum(map(len, arrays)) / max(1, len(arrays))
         return float(tokens * self.own_state.bytes_a_token * (1 + SOURCE_BYTES))

@@ -286,18 +286,18 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
         hint = ADDRESS if address in ("local", "auto") else JOINING
         raise SettingsError(f"no Ray cluster at '{address}': {last_line(error)}", hint=hint) from None
     try:
-        check_gpus(machines(ray), settings, here=address == "local")
+        check_gpus(machines(ray), settings, is_local=address == "local")
         yield
     finally:
         ray.shutdown()
 
 
-def check_gpus(machines: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
-    """Raise SettingsError if no machine has the GPUs of one worker, or (`here`) this machine lacks those of
-    all workers.
+def check_gpus(machines: Sequence[Machine], settings: ReindexSettings, *, is_local: bool) -> None:
+    """Raise SettingsError if no machine has the GPUs of one worker, or (if the cluster is only this machine)
+    this machine lacks those of all workers.
     """
     each, most_gpus = settings.gpus_per_worker, max((machine.gpus for machine in machines), default=0.0)
-    if here and each * settings.workers > most_gpus:
+    if is_local and each * settings.workers > most_gpus:
         raise SettingsError(f"{each * settings.workers:g} GPUs are asked for, this machine has {most_gpus:g}")
     if each > most_gpus:
         raise SettingsError(

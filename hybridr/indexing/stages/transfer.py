@@ -158,7 +158,7 @@ def export_text(
         meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
         until = origin.position or visible_position(cluster, info.name)
         shares = cut_into_shares(cluster, info.name, None, until)
-        export, before = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
+        export, earlier = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
         in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         if not (parts := texts.parts()):
             raise ClusterError(f"no document of '{info.name}' could be read", hint="hybridr doctor")
@@ -170,8 +170,8 @@ def export_text(
             outputs=parts,
             extra={"origin": origin.to_json()},
         )
-    written, unchanged = count_around(cluster, info, until)
-    counts = {"documents": meter.done, "before": before, "written": written, "gone": meter.done - unchanged}
+    later, unchanged = count_around(cluster, info, until)
+    counts = {"documents": meter.done, "before": earlier, "written": later, "gone": meter.done - unchanged}
     seconds = time.monotonic() - started
     return TextsExported(folder, info.name, parts=len(parts), fields=fields, seconds=seconds, **counts)
 
@@ -308,11 +308,11 @@ def import_vectors(
     cluster = cluster.with_patience(settings.patience_s)
     ready = read_ready(folder)
     options = import_settings(cluster, name, encoder, settings, ready)
-    taken = Meter()
-    fill = partial(fill_from, ready, taken=taken, progress=progress)
+    reused = Meter()
+    fill = partial(fill_from, ready, reused=reused, progress=progress)
     todo = prepare(cluster, name, encoder, options)
     done = reindex_planned(todo, fill=fill, progress=progress)
-    return Imported(**{field.name: getattr(done, field.name) for field in fields(done)}, taken=taken.done)
+    return Imported(**{field.name: getattr(done, field.name) for field in fields(done)}, taken=reused.done)
 
 
 def plan_import(
@@ -373,11 +373,11 @@ def import_settings(
     return import_options
 
 
-def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progress) -> Filling:
+def fill_from(ready: Ready, job: Job, todo: Plan, reused: Meter, progress: Progress) -> Filling:
     """Write the documents of all parts, then whatever else the source holds; return the counts."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
     job.pace.wait(0)  # measures searches before the load begins
-    work = partial(import_part, ready, job, meter, taken)
+    work = partial(import_part, ready, job, meter, reused)
     for filling in in_threads(work, sorted(ready.digests), job.settings.workers, job.stop):
         total.add(filling)
 
@@ -389,31 +389,31 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
     since = None if todo.exists else ready.origin.position
     rest = Beside().fill(job, since=since, progress=report_changes)
     if since is None:  # the full pass counted everything again, with what was just written
-        written = total.encoded + total.without_text
-        total.skipped, rest.skipped = max(total.skipped, rest.skipped - written), 0
+        imported = total.encoded + total.without_text
+        total.skipped, rest.skipped = max(total.skipped, rest.skipped - imported), 0
         total.rejected = 0
     total.add(rest)
     total.until, total.settled = rest.until, rest.settled
     return total
 
 
-def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -> Filling:
+def import_part(ready: Ready, job: Job, meter: Meter, reused: Meter, name: str) -> Filling:
     """Write the documents that the source still holds in the range of a part; return the counts.
 
-    `taken` counts documents that get a vector from the folder. Raises DataError if the part is not the one
+    `reused` counts documents that get a vector from the folder. Raises DataError if the part is not the one
     in the manifest.
     """
     command, file = ready.vectors.command, ready.vectors.unchanged(name, ready.digests[name])
     label = read_label(file, VectorsLabel, command)
     if (label.origin, label.making) != (ready.origin, ready.making):
-        raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=command)
+        raise DataError(f"{file} does not belong to the vectors of the manifest", hint=command)
     rows: dict[str, Row] = {}
     with undamaged(file, command):
         for table in read_part(file, vectors_schema(ready.making.dim), command):
             rows |= read_rows(table, ready.making.dim)
     filling = Filling(until=Position.at(label.share.since))
     copies = pages_to_copy(job, label.share, filling, meter)
-    with closing(prefetched(with_known_vectors(job, copies, rows, taken))) as pages:
+    with closing(prefetched(with_known_vectors(job, copies, rows, reused))) as pages:
         write_pages(job, COPYING, pages, filling, meter)
     return filling
 
@@ -434,7 +434,7 @@ def read_rows(table: pa.Table, dim: int) -> dict[str, Row]:
 
 
 def with_known_vectors(
-    job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Meter
+    job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], reused: Meter
 ) -> Iterator[list[Pending]]:
     """Yield the pages with vectors: those of the part if the text is unchanged, else encoded now."""
     for page in pages:
@@ -448,5 +448,5 @@ def with_known_vectors(
                 entries.append(pending._replace(encoded=output))
             else:
                 others.append(pending)
-        taken.add(sum(pending.encoded is not None for pending in entries))
+        reused.add(sum(pending.encoded is not None for pending in entries))
         yield entries + (encode(job.recipe, others) if others else [])

@@ -119,16 +119,16 @@ def encode_texts(
     done_parts = set(made_parts(task))
     sizes = {name: count_rows(texts.file(name), texts.command) for name in task.digests}
     waiting = [name for name in sizes if name not in done_parts]
-    before, total = sum(sizes[name] for name in done_parts), sum(sizes.values())
+    earlier, total = sum(sizes[name] for name in done_parts), sum(sizes.values())
     meter = Meter(progress, total, "encode")
-    meter.add(before)
+    meter.add(earlier)
     if waiting:
         vectors.reopen()
         in_threads(partial(encode_part, task, meter), waiting, settings.workers, task.stop)
     finish_vectors(task, manifest, origin)
     meter.add(total - meter.done)  # by other processes
     seconds = time.monotonic() - started
-    return Encoded(folder, origin.index, total, before, len(sizes), task.making.encoder, seconds)
+    return Encoded(folder, origin.index, total, earlier, len(sizes), task.making.encoder, seconds)
 
 
 def made_parts(task: Encoding) -> list[str]:

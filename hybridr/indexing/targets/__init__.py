@@ -103,12 +103,12 @@ class State(NamedTuple):
 
 
 class Target(Protocol):
-    """Place of an index's vectors. `apart` says that this is a separate index, so that a rollback is
+    """Place of an index's vectors. `is_separate` says that this is a separate index, so that a rollback is
     possible.
     """
 
     name: str
-    apart: bool
+    is_separate: bool
 
     def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
         """Return what a reindex would do, after all checks that need no write.

@@ -77,7 +77,7 @@ class Beside:
     """A new index with all documents and their vectors; the source stays unchanged."""
 
     name = "beside"
-    apart = True
+    is_separate = True
 
     plan = staticmethod(plan_new_index)
     findings = staticmethod(compare_with_source)
@@ -338,7 +338,7 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
 def keys_gone(job: Job, page: list[Pending]) -> set[Key]:
     """Return the keys of a page that the source lacks, or holds in an earlier version only."""
     documents = [pending.document for pending in page]
-    originals = counterparts(job.cluster, job.source_before, documents, whole=False)
+    originals = counterparts(job.cluster, job.source_before, documents, with_source=False)
     return {d.key for d in documents if d.key not in originals or originals[d.key].version < d.version}
 
 
@@ -357,23 +357,23 @@ def settle_conflicts(job: Job, page: list[Pending], filling: Filling) -> None:
         keys = {document.key for document in stale}
         page = [entry._replace(stored=stored.get(entry.document.key)) for entry in remaining]
         page = [pending for pending in page if pending.document.key in keys]
-        outcome = send_in_bulk(job, [copying_action(job, pending, anew=True) for pending in page])
+        outcome = send_in_bulk(job, [copying_action(job, pending, after_conflict=True) for pending in page])
         filling.rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
         page = [pending for pending in page if pending.document.doc_id in conflicts]
 
 
-def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
+def copying_action(job: Job, pending: Pending, *, after_conflict: bool = False) -> Action:
     """Return a bulk action with the source's version, so that an older state never overwrites a newer one.
 
     A document that was deleted and created again starts at version 1: it replaces exactly the state that was
-    seen. With `anew`, a document that is missing after a conflict is created without a version: it was
-    deleted less than `index.gc_deletes` ago, and the version of its tombstone would refuse the source's.
+    seen. With `after_conflict`, a document that is missing is created without a version: it was deleted less
+    than `index.gc_deletes` ago, and the version of its tombstone would refuse the source's.
     """
     document, stored = pending.document, pending.stored
     is_later = stored is not None and stored.version > document.version
     options: dict[str, Any] = {"version": document.version, "version_type": "external_gte"}
-    if is_later or (anew and stored is None):
+    if is_later or (after_conflict and stored is None):
         options = replacement_options(stored)
     return bulk_action(
         "index", document.doc_id, document_body(job, pending), routing=document.routing, **options
@@ -459,7 +459,7 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     What the source changed after `until` is marked with an earlier state, so that the next round copies it.
     """
     documents = [pending.document for pending in page]
-    originals = counterparts(job.cluster, job.source_before, documents, whole=False)
+    originals = counterparts(job.cluster, job.source_before, documents, with_source=False)
     read_states = keys_and_states(job, until, list(originals.values()))
     states = stored_states(job.cluster, job.destination, documents)
     actions = []

@@ -91,7 +91,7 @@ class InPlace:
     """The index itself: a vector and a mark in each of its documents."""
 
     name = "in_place"
-    apart = False
+    is_separate = False
 
     def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
         """Check that the index can take vectors and loses nothing by it, and say what would be sent.
@@ -106,7 +106,7 @@ class InPlace:
         info = require_whole(view.index_info(name), name)
         check_index(view, info)
         side_index = HOME + info.name if settings.term_table else ""
-        unknown = check_limits(cluster, info, inside=True, side_index=side_index)
+        unknown = check_limits(cluster, info, in_place=True, side_index=side_index)
         in_place = is_in_place(info)
         proposal = propose(cluster, info, encoder, settings, view)
         own_fields = {**proposal.mappings, MARK_FIELD: MARK_MAPPING}

@@ -120,7 +120,7 @@ class TermTableBuilder:
     def __init__(self, cluster: Cluster, info: IndexInfo, encoder: TokenEncoder, documents: int) -> None:
         self.cluster, self.info, self.encoder = cluster, info, encoder
         self.origin = table_origin(cluster, info)
-        self.sums, self.seen, self.failed = StateSums(encoder.width), 0, False
+        self.sums, self.document_count, self.failed = StateSums(encoder.width), 0, False
         self._share, self._lock = SAMPLE / max(1, documents), Lock()
 
     def samples(self, doc_id: str) -> bool:
@@ -141,7 +141,7 @@ class TermTableBuilder:
         inputs = self.origin["inputs"]
         pairs = [(lay_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in sampled]
         with self._lock, self.giving_up_on_errors():
-            self.seen += documents
+            self.document_count += documents
             if pairs:
                 self.sums.add_all(self.cluster, self.info.name, *zip(*pairs, strict=True))
 
@@ -149,7 +149,7 @@ class TermTableBuilder:
         """Return the term table; None if collecting failed, or if fewer than 90 % of the index's `documents`
         were encoded in this run.
         """
-        if self.failed or not self.sums.texts or self.seen < MIN_ENCODED_SHARE * documents:
+        if self.failed or not self.sums.texts or self.document_count < MIN_ENCODED_SHARE * documents:
             return None
         return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
 

@@ -82,8 +82,8 @@ class TermTable:
     @property
     def shortcoming(self) -> str:
         """Return why searches cannot use the table; empty if they can."""
-        few = len(self.terms) < MIN_TERMS
-        return f"the index has too few words, {len(self.terms)}" if few else ""
+        is_small = len(self.terms) < MIN_TERMS
+        return f"the index has too few words, {len(self.terms)}" if is_small else ""
 
     @cached_property
     def places(self) -> Mapping[str, int]:

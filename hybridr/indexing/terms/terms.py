@@ -307,7 +307,7 @@ class Analysis:
 
         Where all shards are asked, a term that documents hold in one field alone is counted already.
         """
-        return shared_terms(vectors, held=len(self._routing) == self.info.shards)
+        return shared_terms(vectors, only_counted=len(self._routing) == self.info.shards)
 
     @cached_property
     def _sources(self) -> list[str]:
@@ -326,14 +326,14 @@ class Analysis:
         return routing_by_shard(self.cluster, self.info)
 
 
-def shared_terms(vectors: Sequence[TermVectors], *, held: bool) -> list[HeldTerm]:
-    """Return the terms that several fields have, each with these fields; with `held`, only fields in which a
-    document holds the term.
+def shared_terms(vectors: Sequence[TermVectors], *, only_counted: bool) -> list[HeldTerm]:
+    """Return the terms that several fields have, each with these fields; with `only_counted`, only fields
+    with a document frequency of the term.
     """
     read_by: dict[str, set[str]] = defaultdict(set)
     for field, vector in chain.from_iterable(by_field.items() for by_field in vectors):
         for term, entry in vector["terms"].items():
-            if entry.get("doc_freq") or not held:
+            if entry.get("doc_freq") or not only_counted:
                 read_by[term].add(field)
     return [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
 

@@ -262,7 +262,7 @@ def fetch_ids_by_name(
             for hit in hits["hits"]:
                 ids |= {str(value): hit["_id"] for value in hit.get("fields", {}).get(field, ())}
         return ids
-    pages = documents_in_pages(cluster, info, unique, page=NAMED_TOGETHER, whole=False)
+    pages = documents_in_pages(cluster, info, unique, page=NAMED_TOGETHER, with_source=False)
     return {document.doc_id: document.doc_id for page in pages for document in page}
 
 

@@ -265,7 +265,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     Raises DataError if nothing is deployed, ClusterError if the record names another pipeline, or a
     `deploy` started meanwhile.
     """
-    info = resolve(cluster, name, whole=True)
+    info = resolve(cluster, name, whole_index=True)
     deployment, requests = info.record.deployment, undeploy_requests(cluster, info)
     if not requests and not deployment:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {shlex.quote(name)}")

@@ -115,7 +115,7 @@ def verdicts_on(
     A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound,
     AccessDenied, and DataError for an index without complete vectors.
     """
-    info = resolve_complete(cluster, name, whole=False)
+    info = resolve_complete(cluster, name, whole_index=False)
     searching = Search(cluster, info, mode="lexical", settings=settings)
     fusion, _ = stored_fusion(cluster, searching.settings, info)
     ranking = BodyRanking(searching, recall, fusion=fusion)

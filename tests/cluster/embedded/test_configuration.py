@@ -11,5 +11,5 @@ def test_few_memory_maps_switch_mapping_off(limit: str | None, is_off: bool, tmp
     monkeypatch.setattr(configuration, "MAP_LIMIT", tmp_path / "max_map_count")
     if limit:
         (tmp_path / "max_map_count").write_text(limit)
-    values = configuration.node_values(NodeSettings(), tmp_path, 9200)
+    values = configuration.node_settings(NodeSettings(), tmp_path, 9200)
     assert ("node.store.allow_mmap" in values) is is_off

@@ -38,7 +38,7 @@ def test_the_first_java_of_a_fitting_version_is_taken(tmp_path, no_java: None, m
 def test_an_unfit_java_is_named(tmp_path: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "17.0.9")))
     with pytest.raises(
-        NodeError, match=r"3\.6\.0 needs a whole Java 21 or newer; found were 17 in .*old"
+        NodeError, match=r"3\.6\.0 needs a full Java 21 or newer; found: 17 in .*old"
     ) as caught:
         layout.find_java(NodeSettings(java="system"))
     assert "HYBRIDR_NODE_JAVA=packaged" in str(caught.value.hint)

@@ -57,9 +57,9 @@ def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["--secure"], "the security plugin cannot be had for 3.6.0", "--version 2.19.1 --secure"),
-        (["--version", "2.19.1", "--with-ml"], "ml-commons comes with 3.6.0 only", "--version 3.6.0"),
-        (["--heap", "100000g"], "heap: 100000g is more than this machine's", "leave --heap out"),
+        (["--secure"], "the security plugin is available for 2.19.1 only", "--version 2.19.1 --secure"),
+        (["--version", "2.19.1", "--with-ml"], "ml-commons is available for 3.6.0 only", "--version 3.6.0"),
+        (["--heap", "100000g"], "heap: 100000g is more than this machine's", "omit --heap"),
         (["--heap", "1x"], "heap: string should match pattern", "hybridr settings"),
         (["--version", "1.0"], "version: input should be '3.6.0' or '2.19.1'", "hybridr settings"),
         (["--port", "80"], "port: input should be greater than or equal to 1024", "hybridr settings"),
@@ -86,14 +86,14 @@ def test_data_of_another_version_are_not_opened(capsys: pytest.CaptureFixture[st
     state.write_state(state_of("mine", 1, 0.0, version="2.19.1"))
     assert main(["node", "start", "--name", "mine"]) == 1
     said = capsys.readouterr().err
-    assert "node 'mine' has data with version 2.19.1; asked was version 3.6.0" in said
+    assert "node 'mine' has data with version 2.19.1, not version 3.6.0" in said
     assert "--delete-data   or choose another --name" in said
 
 
 def test_a_running_node_keeps_its_settings(spawned: Callable[..., psutil.Popen]) -> None:
     each = spawned(FAMILY, state_module.data_argument("/data/mine"))
     state.write_state(state_of("mine", each.pid, each.create_time()))
-    with pytest.raises(NodeError, match="node 'mine' runs with heap 1g; asked was heap 2g") as caught:
+    with pytest.raises(NodeError, match="node 'mine' runs with heap 1g, not heap 2g") as caught:
         process.start(NodeSettings(name="mine", heap="2g"))
     assert str(caught.value.hint).startswith("hybridr node stop --name mine   or")
 

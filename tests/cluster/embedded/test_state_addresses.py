@@ -43,7 +43,7 @@ def test_a_cloud_id_is_an_address(text: str, url: str) -> None:
     ["mine:no base64", cloud_id("nothing"), cloud_id("$"), cloud_id("a b$c$"), cloud_id("h:x$c"), "ü"],
 )
 def test_what_is_no_cloud_id_is_refused(wrong: str) -> None:
-    with pytest.raises(SettingsError, match="this is no cloud id"):
+    with pytest.raises(SettingsError, match="this is not a cloud id"):
         with_address(ClusterSettings(cloud_id=wrong))
 
 

@@ -20,7 +20,7 @@ import pytest
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
-from hybridr.cluster.embedded.configuration import node_values
+from hybridr.cluster.embedded.configuration import node_settings
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.settings import NodeSettings
 from support.corpus import fill_index, sources, text_number
@@ -73,10 +73,10 @@ def stage(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     network = Hosts(own, ["one", "two", "three"])
 
     def reached(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
-        return node_values(settings, folder, port) | {"http.host": ["127.0.0.1", network.gateway]}
+        return node_settings(settings, folder, port) | {"http.host": ["127.0.0.1", network.gateway]}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "node_values", reached)
+        patch.setattr(process, "node_settings", reached)
         state = process.start(NodeSettings(name="hosts", heap="512m"))
     try:
         for host in network.all:

@@ -16,7 +16,7 @@ import pytest
 from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
-from hybridr.cluster.embedded.configuration import node_values
+from hybridr.cluster.embedded.configuration import node_settings
 from hybridr.cluster.settings import NodeSettings
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
@@ -44,7 +44,7 @@ def pair(own_home: Path) -> Iterator[Cluster]:
     ports = {name: free_port() for name in NODES}
 
     def joined(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
-        values = node_values(settings, folder, port)
+        values = node_settings(settings, folder, port)
         del values["discovery.type"]
         return values | {
             "cluster.name": "hybridr-pair",
@@ -55,7 +55,7 @@ def pair(own_home: Path) -> Iterator[Cluster]:
         }
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "node_values", joined)
+        patch.setattr(process, "node_settings", joined)
         states = [process.start(NodeSettings(name=name, heap="512m")) for name in NODES]
         yield connect(states[0].url)
         for name in reversed(NODES):

@@ -112,7 +112,7 @@ def test_start_of_a_running_node_takes_no_time(cluster):
     state = process.start(NodeSettings())
     assert time.monotonic() - began < 10
     assert state.url == cluster.url
-    with pytest.raises(NodeError, match="node 'default' runs with version 3.6.0; asked was version 2.19.1"):
+    with pytest.raises(NodeError, match="node 'default' runs with version 3.6.0, not version 2.19.1"):
         process.start(NodeSettings(version="2.19.1"))
 
 
