@@ -77,6 +77,6 @@ def test_a_tokenizer_of_another_model_is_refused(source: Path) -> None:
     record = json.loads((source / "tokenizer.json").read_text())
     record["model"]["vocab"]["onemore"] = 107
     (source / "tokenizer.json").write_text(json.dumps(record))
-    with pytest.raises(ModelError, match="has ids up to 107, the model 107 embeddings") as caught:
+    with pytest.raises(ModelError, match="has ids up to 107; the model has 107 embeddings") as caught:
         read_retriever(source)
     assert "belongs to another model" in str(caught.value.hint)
