@@ -125,9 +125,8 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     modules = require_modules(folder)
     model_config = read_object(folder, "config_sentence_transformers.json")
     require_supported(f"config_sentence_transformers.json of {folder}", model_config, MODEL_CONFIG)
-    normalized, function = "Normalize" in modules, model_config.get("similarity_fn_name")
-    if normalized and function in SAME_WHEN_SCALED:
-        function = "cosine"
+    normalized, stored_function = "Normalize" in modules, model_config.get("similarity_fn_name")
+    function = "cosine" if normalized and stored_function in SAME_WHEN_SCALED else stored_function
     if function not in SIMILARITIES:
         raise ModelError(
             f"{folder} compares vectors by '{function}'; cosine or dot is needed",
@@ -136,9 +135,9 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     size = model_config.get("truncate_dim")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise ModelError(f"{folder} has truncate_dim = {size!r}; a positive whole number is needed")
-    if size and normalized and model_config.get("similarity_fn_name") == "dot":
+    if size and normalized and stored_function in ("dot", "euclidean"):
         raise ModelError(
-            f"{folder} scales vectors, cuts them by truncate_dim, and compares them by dot",
+            f"{folder} scales vectors, cuts them by truncate_dim, and compares them by {stored_function}",
             hint="set similarity_fn_name to cosine in config_sentence_transformers.json",
         )
     backbone = backbone_folder(folder)

@@ -62,7 +62,7 @@ def read_state_file(file: str) -> dict[str, Any]:
 
 @contextmanager
 def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object in a file of the state folder; write it back if the block changed it.
+    """Yield the JSON object in a file of the state folder; write it back if it or its order was changed.
 
     A lock makes other threads and processes wait with their changes. Raises DownloadError, and DataError as
     `read_state_file`.
@@ -71,9 +71,9 @@ def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str,
         state_folder().mkdir(parents=True, exist_ok=True)
         with acquire_lock(child_path(state_folder(), f".{file}.lock")):
             entries = read_state_file(file)
-            old_entries = dict(entries)
+            old_entries = list(entries.items())
             yield entries
-            if entries != old_entries:
+            if list(entries.items()) != old_entries:
                 write_json(child_path(state_folder(), file), entries, private=private)
 
 

@@ -343,7 +343,10 @@ def choose_chain(
 def reranker_gains(
     search: Search, names: Sequence[str], user_settings: Mapping[str, Any], texts: Sequence[str]
 ) -> list[HitGains]:
-    """Return the best hits of every query with what each re-ranker adds, as if it were the only one."""
+    """Return the best hits of every query with the gain by each re-ranker, as if it were the only one.
+
+    A gain is the score after re-ranking less the one before; NaN for a hit that the re-ranker did not score.
+    """
     questions, lists = search.first_stage_hits(texts, MAX_DEPTH)
     gains_by_query = [
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
@@ -362,7 +365,7 @@ def reranker_gains(
 
 
 def ordered_by_chain(gains: HitGains, chain: Chain) -> dict[str, float]:
-    """Return a query's hits ordered_by_chain by a chain of re-rankers: document -> -rank."""
+    """Return a query's hits in the order by a chain of re-rankers: document -> -rank."""
     order, scores = np.arange(len(gains.documents)), gains.scores.copy()
     for step in chain.steps:
         first = order[: step.depth]

@@ -193,7 +193,7 @@ class Retrieval:
 
     def _fetch_page_by_ids(self, page: range, query: CompiledQuery, earlier_ids: Sequence[str]) -> Hits:
         """Return the hits of a page: rank the lists of the retrievers in this process, then fetch the texts
-        of the page.
+        of the page. The first ranks belong to `earlier_ids`.
         """
         require_no_wrappers(query)
         [lists] = self.fetch_candidates([query])

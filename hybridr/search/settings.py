@@ -110,7 +110,8 @@ def with_tuning(
             f"'{info.name}' was tuned for the fusion '{fusion}', which this version does not have",
             hint=f"hybridr tune {quote(info.record.source or info.name)} --reset",
         )
-    if info.record.remembers and "signals" in values:  # tuning does not decide about judged documents
+    if info.record.remembers and "signals" in values:
+        # Tuning does not try the signal `memory`, so its choice of signals does not switch it off.
         values["signals"] = (*values["signals"], "memory")
     own_values = {name: getattr(settings, name) for name in settings.model_fields_set}
     return SearchSettings(**{**values, **own_values})

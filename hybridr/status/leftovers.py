@@ -161,7 +161,7 @@ def deployment_cleanup(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]
     """Return the requests that delete the pipelines and models made for a deleted index."""
     requests: list[dict[str, Any]] = []
     stored, pipeline = stored_pipeline(cluster, search_pipeline_of(info)), ingest_pipeline_of(info)
-    if stored is None or is_ours(stored):
+    if stored is None or is_ours(stored):  # without the pipeline, models of a deployment may still exist
         requests += undeploy_requests(cluster, info)
     ingest = stored_ingest(cluster, pipeline)
     if ingest is not None and is_ours(ingest):

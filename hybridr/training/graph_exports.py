@@ -215,7 +215,7 @@ def read_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
 
 
 def read_query_table(folder: Path, ranker: Ranker) -> Vectors:
-    """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
+    """Read the weights of query tokens; negative ones, [CLS] and [SEP] become 0. Raises ModelError."""
     with explain_errors(folder):
         token_weights = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
         vocabulary = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
@@ -485,8 +485,11 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
     def parity(opened: MultiVectorEncoder) -> dict[str, Any]:
         """Compare the graph's token vectors with torch's and return the differences. Raises ModelError."""
         rows = opened.rows(generated_texts(str(definition), opened.max_tokens, GENERATED))
-        ids = [np.array([row]) for row in rows]
-        expected = [model.run(*(row, np.ones_like(row), np.zeros_like(row))[: len(inputs)])[0] for row in ids]
+        expected = []
+        for row in rows:
+            ids = np.array([row])
+            ids_mask_types = (ids, np.ones_like(ids), np.zeros_like(ids))
+            expected.append(model.run(*ids_mask_types[: len(inputs)])[0])
         vectors = np.concatenate(opened.run(rows, [len(row) for row in rows]))
         description = "torch", f"the vectors of {len(vectors)} tokens"
         gaps = measure_fp32(np.concatenate(expected), vectors, description, FP32_TOLERANCE)

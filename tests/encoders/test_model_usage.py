@@ -258,6 +258,7 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
     (set_keys(WHOLE, similarity_fn_name="manhattan"), "compares vectors by 'manhattan'"),
     (set_keys(WHOLE, truncate_dim="16"), "truncate_dim = '16'"),
     (set_keys(WHOLE, truncate_dim=16, similarity_fn_name="dot"), "compares them by dot"),
+    (set_keys(WHOLE, truncate_dim=16, similarity_fn_name="euclidean"), "compares them by euclidean"),
     (set_keys(WHOLE, prompts={"query": "q: ", "passage": "p: "}), "a prompt for 'passage'"),
     (set_keys(WHOLE, prompts={"x": "q: "}, default_prompt_name="x"), "default_prompt_name 'x'"),
     (set_keys(WHOLE, prompts={"query": "q: "}, default_prompt_name="y"), "no prompt 'y'"),

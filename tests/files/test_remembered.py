@@ -48,6 +48,15 @@ def test_the_scales_of_the_last_indices_are_kept() -> None:
     assert known_scales(f"index {MAX_INDICES + 2}") == {"shape": MAX_INDICES + 2.0}
 
 
+def test_an_equal_value_makes_its_index_the_newest_again() -> None:
+    for number in range(MAX_INDICES):
+        remember_scales(f"index {number}", {"shape": 1.0})
+    remember_scales("index 0", {"shape": 1.0})
+    remember_scales("another index", {"shape": 1.0})
+    assert known_scales("index 0") == {"shape": 1.0}
+    assert known_scales("index 1") == {}, "the oldest is left out"
+
+
 def test_entries_that_hybridr_did_not_write_are_passed_over(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     write_json(state_folder() / REGISTER, {str(tmp_path): 3, str(tmp_path / "state"): {"index": 5}})

@@ -165,19 +165,31 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
     return [str(java.home / "bin" / "java"), *options, *place, data_argument(str(folder / "data"))]
 
 
+JAVA_FRAME = (
+    "Exception in ",
+    "\tat ",
+    "output:",
+    "error:",
+    "Error occurred during initialization",
+    "Error: ",
+)
+"""How lines of a refusal by Java begin that do not say the reason."""
+
+
 def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
     """Return the JVM options for this Java and heap, as the distribution's launcher computes them."""
     parser, classes = "org.opensearch.tools.launchers.JvmOptionsParser", str(home / "lib" / "*")
     command = [str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", classes, parser, str(config)]
+    # The parser fails if this variable is not set. The node's own folder stands on its command line.
     options = {"OPENSEARCH_TMPDIR": "-", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}"}
     environment = clean_environment() | options
     process = subprocess.run(
         command, env=environment, cwd=home, capture_output=True, text=True, check=False, **node_account()
     )
     if process.returncode != 0:
-        reasons = [line for line in process.stderr.splitlines() if "rror" in line and "{" not in line]
+        lines = [line for line in process.stderr.splitlines() if line and not line.startswith(JAVA_FRAME)]
         raise NodeError(
-            f"Java refuses to start with a heap of {heap}: {(reasons or [process.stderr[-300:]])[0]}",
+            f"Java refuses to start with a heap of {heap}: {(lines or [process.stderr[-300:]])[0]}",
             hint="try another --heap, or another Java",
         )
     return [option for option in process.stdout.split() if option != PRE_TOUCH]

@@ -254,13 +254,14 @@ class RulesChange(NamedTuple):
 def fetch_rules(cluster: Cluster, name: str, version: int | None = None) -> RulesVersion:
     """Return the rules of an index with vectors, those in force or those of a version that is still stored.
 
-    Raises DataError without vectors, NotFound for a version that is not stored.
+    Without rules in force, returns the newest stored version (author and time of the last change) with no
+    rules. Raises DataError without vectors, NotFound for a version that is not stored.
     """
     info = resolve_complete(cluster, name)
     if version is None and info.record.rules is None:
         newest = fetch_version(cluster, info)
         return (newest or RulesVersion())._replace(rules=())
-    number = info.record.rules.version if version is None and info.record.rules else version
+    number = version if version is not None or info.record.rules is None else info.record.rules.version
     if (rules := fetch_version(cluster, info, number)) is None:
         raise NotFound(
             f"version {number} of the rules of '{name}' is no longer stored",
