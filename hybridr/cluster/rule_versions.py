@@ -66,5 +66,6 @@ def newest_version(cluster: Cluster, info: IndexInfo) -> KeptRules | None:
         return KeptRules(version=stored["version"], rules=len(stored.get("rules", ())), job=stored["job"])
     except (AttributeError, KeyError, TypeError, ValidationError):
         raise DataError(
-            f"'{index}' holds what hybridr did not write", hint="mend it, or delete it and its rules"
+            f"'{index}' holds a document that hybridr did not write",
+            hint="mend it, or delete it and its rules",
         ) from None

