@@ -94,5 +94,5 @@ def test_refusals(cluster, source):
         verify(cluster, source, HashingEncoder())
     write_record(cluster, made, representations={"sparse": json.dumps({**state, "encoder": "f" * 64})})
     put_documents(cluster, source, [3], suffix=" by a client")
-    with pytest.raises(FingerprintMismatch, match="the index was written by ffffffffffff"):
+    with pytest.raises(FingerprintMismatch, match="but ffffffffffff wrote the index"):
         sync(cluster, source, HashingEncoder(), wanted())
