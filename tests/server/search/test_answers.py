@@ -188,7 +188,7 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster)
         assert query_evening(Search(cluster, name, encoder, mode="dense").context) is None
         document = encoder.encode_documents([text_number(7)])
         for search, queries in (
-            (evened, query_evening(evened.context).of(encoder.encode_queries([text_number(9)]))),
+            (evened, query_evening(evened.context).apply(encoder.encode_queries([text_number(9)]))),
             (plain, encoder.encode_queries([text_number(9)])),
         ):
             [lists] = search.candidates([text_number(9)])

@@ -281,7 +281,7 @@ def test_a_stored_pattern_that_explodes_is_left_out_and_said(cluster, capsys):
     stored(cluster, {"name": "sale", "text": TEXT, "pin": ["d5"]}, *[exploding] * 12)
     search = opened(cluster)
     assert ids(search)[0] == "d5"
-    assert search.remarks[-1].startswith("rule slow is left out: its pattern's repeats are too large")
+    assert search.remarks[-1].startswith("rule slow is left out: its pattern is too complex")
     assert list(fetch_rules(cluster, INDEX).left_out) == ["slow"]
     main(["rules", INDEX, "--url", cluster.url])
     assert "warning: rule slow is left out" in capsys.readouterr().err

@@ -218,7 +218,7 @@ def test_a_search_that_its_index_did_not_outlive_is_asked_again(cluster, index_n
     monkeypatch.setattr(snapshots, "encoder_for", lambda *_: second)
     reindexed(cluster, index_name, 30, first)
     app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
-    monkeypatch.setattr(app.state.searches.now.modes["hybrid"], "retrieval", SimpleNamespace(hits=gone))
+    monkeypatch.setattr(app.state.searches.now.modes["hybrid"], "retrieval", SimpleNamespace(fetch_hits=gone))
     running = TestClient(app)  # without its lifespan nobody looks but who is not answered
     assert running.post("/search", json={"query": TEXT}).status_code >= 404
     reindex(cluster, index_name, second)
