@@ -206,10 +206,10 @@ def test_workers_with_a_gpu_share_the_processors_of_machines_that_have_one() -> 
 def test_gpus_that_no_machine_has_are_refused() -> None:
     asked = ReindexSettings(runner="ray", workers=8, gpus_per_worker=1)
     with pytest.raises(SettingsError, match="no machine of the Ray cluster has more than 0"):
-        on_ray.check_gpus([Machine(8), Machine(8)], asked, here=False)
-    on_ray.check_gpus([Machine(8), Machine(8, 1)], asked, here=False)
+        on_ray.check_gpus([Machine(8), Machine(8)], asked, is_local=False)
+    on_ray.check_gpus([Machine(8), Machine(8, 1)], asked, is_local=False)
     with pytest.raises(SettingsError, match="8 GPUs are asked for, this machine has 1"):
-        on_ray.check_gpus([Machine(8, 1)], asked, here=True)
+        on_ray.check_gpus([Machine(8, 1)], asked, is_local=True)
 
 
 def test_a_driver_outside_of_the_ray_cluster_is_told_how_to_join(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,5 +62,5 @@ def test_what_one_field_holds_is_not_counted_again() -> None:
         {"title": {"terms": {"late": {"doc_freq": 1}}}},
     ]
     fields = ("text", "title")
-    assert shared_terms(shards, held=True) == [("both", fields), ("late", fields)]
-    assert [term for term, _ in shared_terms(shards, held=False)] == ["both", "text", "none", "late"]
+    assert shared_terms(shards, only_counted=True) == [("both", fields), ("late", fields)]
+    assert [term for term, _ in shared_terms(shards, only_counted=False)] == ["both", "text", "none", "late"]
