@@ -85,7 +85,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_step(tmp_path: Path) -> None:
         def parts(self, step: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
             return [(rows / (step != 5), targets) for rows, targets in super().parts(step)]
 
-    with pytest.raises(ModelError, match=r"is (nan|inf) at step 5; most likely it diverged"):
+    with pytest.raises(ModelError, match=r"is (nan|inf) at step 5; most likely training diverged"):
         trained(tmp_path, RECIPE, Broken(Processes("cpu"), dropout=False))
 
 

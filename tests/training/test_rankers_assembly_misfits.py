@@ -82,12 +82,12 @@ def no_weights(folder: Path) -> tuple[Path, None]:
 MISFITS: list[tuple[Callable[[Path], tuple[Path, Path | None]], str]] = [
     (broken_zip, "cannot be read as a zip"),
     (not_finite, "not finite"),
-    (other_width, "of the width 768, this one is 32"),
+    (other_width, "of the width 768; this one is 32"),
     (other_depth, "without a place in the backbone, 4 weights, such as bert.encoder.layer.2"),
     (other_rank, "has the shape .192, 32. instead of .96, 32."),
     (two_rems, "holds 2 REMs"),
-    (lambda _: (SOURCE, rem_of("dense_lora192-pa4__roberta")), "of the kind roberta, this one is bert"),
-    (lambda _: (SOURCE, rem_of("splade_lora192-pa4")), "for the ranker splade, this one is dense"),
+    (lambda _: (SOURCE, rem_of("dense_lora192-pa4__roberta")), "of the kind roberta; this one is bert"),
+    (lambda _: (SOURCE, rem_of("splade_lora192-pa4")), "for the ranker splade; this one is dense"),
     (lambda folder: (SOURCE, folder), "it has no adapter_config.json"),
     (lambda folder: (folder / "none", None), "there is no DAM or REM"),
     (lambda folder: (folder, None), "has no config.json"),
@@ -95,7 +95,7 @@ MISFITS: list[tuple[Callable[[Path], tuple[Path, Path | None]], str]] = [
     (configured(num_hidden_layers=3), "lacks weights, such as bert.encoder.layer.2"),
     (configured(hidden_size=64), "has wrong sizes of weights"),
     (configured(model_type="gpt2"), "of the kind 'gpt2'"),
-    (other_tokenizer, "has ids up to 280, the model 280 embeddings"),
+    (other_tokenizer, "has ids up to 280; the model has 280 embeddings"),
     (no_weights, "has no weights"),
 ]
 

@@ -84,7 +84,7 @@ def test_a_rem_is_trained_on_with_another_dam(judged: Judged, dam: Path, tmp_pat
     with pytest.raises(ModelError, match="there is no DAM or REM"):
         train_rem(judged, rem_settings(target, tmp_path / "third", rem=str(wide)))
     other = tiny_dam(tmp_path / "distilbert", "distilbert")
-    with pytest.raises(ModelError, match="kind bert, this one is distilbert"):
+    with pytest.raises(ModelError, match="kind bert; this one is distilbert"):
         train_rem(judged, rem_settings(other, tmp_path / "third", rem=str(first.folder)))
 
 
