@@ -243,7 +243,9 @@ def test_what_cannot_work_is_said_before_training(settings, kind, tmp_path):
             adapt(unread(), settings(objective="ensemble"))
     elif kind == "no rem":
         for base in (settings().base, "DAM-bert_base-mlm-msmarco"):
-            with pytest.raises(SettingsError, match="is not a retriever|without the files of a retriever") as caught:
+            with pytest.raises(
+                SettingsError, match="is not a retriever|without the files of a retriever"
+            ) as caught:
                 adapt(unread(), settings(base=base, rem=None))
             assert "--rem" in str(caught.value.hint)
     elif kind == "no base":

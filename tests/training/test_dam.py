@@ -216,7 +216,9 @@ def test_a_loss_that_is_not_finite_stops(dam: Path, tmp_path: Path) -> None:
     weights = weights_of(folder)
     weights["cls.predictions.transform.LayerNorm.weight"] *= 3e38
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"the loss is (nan|inf) at step 1; most likely the base model or its head is broken"):
+    with pytest.raises(
+        ModelError, match=r"the loss is (nan|inf) at step 1; most likely the base model or its head is broken"
+    ):
         fit_dam(tiny_corpus(50), dam_settings(folder, tmp_path / "dam"))
     assert not (tmp_path / "dam" / "model.safetensors").exists()
 

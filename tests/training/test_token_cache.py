@@ -125,7 +125,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from hybridr.training.token_cache import build_cache
-from hybridr.training.token_cache import Frame, windows_of_step
+from hybridr.training.token_cache import Frame, step_windows
 from hybridr.records import Document
 count, words, tokenizer = int(sys.argv[1]), *json.loads(sys.stdin.read())
 documents = (Document(str(i), f"{words[i % 100]} {words[i // 100 % 100]} {words[i // 10000]} " * 9)
@@ -133,7 +133,7 @@ documents = (Document(str(i), f"{words[i % 100]} {words[i // 100 % 100]} {words[
 cache = build_cache(documents, tokenizer, Path(sys.argv[2]), seed=1)
 frame = Frame(2, 3, 4, (0, 2, 3, 4), 107)
 for step in range(1, 100):
-    windows_of_step(cache, frame, first=0, size=64, max_tokens=20, seed=1, step=step)
+    step_windows(cache, frame, first=0, size=64, max_tokens=20, seed=1, step=step)
 text = Path("/proc/self/smaps_rollup").read_text()
 print(next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Anonymous")))
 """
