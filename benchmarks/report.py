@@ -35,8 +35,8 @@ Changes = dict[str, dict[str, tuple[float, float, float]]]
 HEAD = """# Benchmarks
 
 This page measures hybridr's ranking, speed, memory and training, and compares them with OpenSearch's own
-hybrid search and with other libraries. hybridr's default hybrid ranks better than OpenSearch's hybrid on
-all twelve collections; the first section has the figures.
+hybrid search and with other libraries. The first section compares the default hybrid with OpenSearch's
+hybrid on twelve collections.
 
 `make bench-report` writes this page from the results in `results/`; a test checks that it is up to date.
 `conditions.toml` and `published.toml` define what is run, the settings, and the expected values. FOLDER
