@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hybridr.errors import AccessDenied, ClusterError, Unreachable
+from hybridr.search.clauses import NotRanked
 from hybridr.serving.rewriting.explaining import (
     Explained,
     LoggedRequest,
     RequestLog,
     Verdict,
+    parsed_query,
     searched_fields,
 )
 
@@ -63,3 +67,26 @@ def test_what_each_field_gets_is_counted() -> None:
     assert read[1] == {"line": 2, "ranked": False, "reason": "sort", "why": "price: another order"}
     assert [one["reason"] for one in read] == [None, "sort", "no_query"]
     assert (found["ranked"], found["unreadable"]) == (1, (4,))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_raised"),
+    [
+        (ClusterError("too many requests", status=429), True),
+        (ClusterError("no shard answers", status=503), True),
+        (Unreachable("nothing answers"), True),
+        (AccessDenied("a right is missing", status=403), True),
+        (ClusterError("unknown analyzer", status=400), False),
+        (ValueError("not a number"), False),
+    ],
+)
+def test_a_busy_cluster_says_nothing_about_a_request(error: Exception, is_raised: bool) -> None:
+    def read(body: Any) -> Any:
+        raise error
+
+    ranking: Any = SimpleNamespace(search=SimpleNamespace(cluster=None), read=read)
+    if is_raised:
+        with pytest.raises(type(error), match=str(error)):
+            parsed_query(ranking, {"query": MATCH})
+    else:
+        assert parsed_query(ranking, {"query": MATCH}) == NotRanked("unreadable")

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import resolve_complete
+from ...cluster.failures import BUSY
 from ...cluster.retrievers.lexical import lexical_query
 from ...errors import AccessDenied, ClusterError, DataError, HybridrError, Unreachable
 from ...files.local import numbered_lines, parsed_json, replacing
@@ -133,7 +134,9 @@ def verdict_on(ranking: BodyRanking, request: Mapping[str, Any]) -> Verdict:
 
 
 def parsed_query(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
-    """Return the parsed query of a request, or why it is not ranked. Raises AccessDenied and Unreachable."""
+    """Return the parsed query of a request, or why it is not ranked. Raises AccessDenied, Unreachable, and
+    ClusterError while the cluster is too busy to answer.
+    """
     try:
         search = search_request(ranking.search.cluster, request)
         if isinstance(search, NotRanked):
@@ -144,9 +147,11 @@ def parsed_query(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuer
             return read_body
         if reason := ranking.reason_of_words(read_body):
             return reason
-    except (AccessDenied, Unreachable):  # these say nothing about the request
-        raise
-    except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
+    except ClusterError as error:
+        if isinstance(error, (AccessDenied, Unreachable)) or error.status in BUSY:
+            raise  # it says nothing about the request
+        return NotRanked("unreadable")
+    except (TypeError, ValueError, AttributeError, RecursionError):
         return NotRanked("unreadable")
     return NotRanked("scroll") if "scroll" in params else read_body.query
 
