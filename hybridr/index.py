@@ -409,7 +409,9 @@ class Index:
         settings: ReindexSettings | None = None,
         progress: Progress = silent,
     ) -> Encoder:
-        """Open the encoder that wrote the vectors, with the precision and backend that wrote them."""
+        """Return an open `encoder` as it is; else open the one that wrote the vectors (from its folder, if
+        given), with the precision and backend that wrote them.
+        """
         from .cluster.destinations import resolve
         from .search.checks import encoder_for
 

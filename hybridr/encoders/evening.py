@@ -32,8 +32,8 @@ class Evening(NamedTuple):
 
     @classmethod
     def fit(cls, documents: Vectors) -> Evening | None:
-        """Return the evening for an index with these document vectors `(n, dim)`; None if they vary in fewer
-        than eight directions.
+        """Return the correction for an index with these document vectors `(n, dim)`; None if they vary in
+        fewer than eight directions.
 
         It reduces each principal direction that is stronger than the eighth to the strength of the eighth:
         rows = sqrt(1 - spread of the eighth / spread of the direction) * direction.
@@ -50,7 +50,7 @@ class Evening(NamedTuple):
     @classmethod
     @lru_cache(16)  # each search reads that of its index
     def from_text(cls, text: str, dim: int) -> Evening | None:
-        """Return the evening in the string `text`; None if it is invalid or of another dimension."""
+        """Return the correction that `text` encodes; None if that is invalid or of another dimension."""
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
         except (binascii.Error, ValueError):
@@ -62,7 +62,7 @@ class Evening(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the evening as text, rounded to half precision: 2.7 bytes a number."""
+        """Return the correction as base64 of its numbers in half precision: 2.7 characters per number."""
         return base64.b64encode(np.vstack([self.mean, self.rows]).astype("<f2").tobytes()).decode()
 
     def apply(self, queries: Vectors) -> Vectors:
@@ -73,5 +73,5 @@ class Evening(NamedTuple):
 
 
 def even_out(queries: Vectors, evening: Evening | None) -> Vectors:
-    """Return query vectors evened out; unchanged without an evening."""
+    """Return query vectors corrected by `evening`; unchanged without one."""
     return evening.apply(queries) if evening else queries

@@ -1,7 +1,7 @@
 """The gate: decides whether an adapted encoder may replace the old one.
 
-Without labels it can reject bad encoders, but cannot certify small gains (measured: findings.md, "Gate"), so
-it only vetoes. With thirty judged queries or more, these decide instead. `compare_on_index` compares several
+Without labels it can reject bad encoders, but cannot certify small gains, so it
+only vetoes. With thirty judged queries or more, these decide instead. `compare_on_index` compares several
 encoders in the same way, by vectors alone and with BM25, as `hybridr search` does without signals.
 """
 

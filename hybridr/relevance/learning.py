@@ -128,7 +128,9 @@ def rehearse(
     plain, weight = without_memory(search), load_member(FAMILY, "memory").weight
 
     def score(answer: QueryCandidates) -> NDArray[np.float64]:
-        """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""
+        """Return three scores of each candidate of a query `(3, n)`: without other queries' credits, with
+        them, and with those of queries that share no relevant document.
+        """
         plain_scores = plain.context.fusion.scores(answer.lists)
         documents = answer.lists.documents
         rows = [np.array([plain_scores.get(doc, np.nan) for doc in documents])]

@@ -177,9 +177,9 @@ class Shapes:
         return len(self._waiting)
 
     def scale(self, query: Mapping[str, Any], texts: Sequence[str]) -> float | None:
-        """Return the factor by which the scores of a query are divided.
+        """Return the number that divides the scores of a client's query, to bring them to the scale of BM25.
 
-        That is 0 if it cannot be measured, None if it is not measured yet.
+        It is 0 if it cannot be measured, None if it is not measured yet.
         """
         shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
         if len(shape) > MAX_SHAPE_BYTES:

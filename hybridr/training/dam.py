@@ -108,7 +108,7 @@ def fit_dam(
     `settings.out`.
 
     documents: an iterable of Document, a CorpusFile, or (cluster, index); each is one example, repeated and
-    empty texts are left out (Zhan et al. 2022, methods.md A.8)
+    empty texts are left out (Zhan et al. 2022)
     through: a function that the documents are read through; it yields them unchanged and may record them
 
     A finished run with the same texts and settings is reused. An interrupted one resumes exactly with its

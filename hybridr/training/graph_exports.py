@@ -329,7 +329,7 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
     entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
 
     def parity(opened: PairScorer) -> dict[str, Any]:
-        """Return the differences of the exported graph's scores from torch's. Raises ModelError."""
+        """Compare the exported graph's scores with torch's and return the differences. Raises ModelError."""
         texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
         pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
         expected, description = model.score(pairs), ("torch", f"{len(pairs)} pairs")

@@ -150,7 +150,8 @@ def data_argument(data: str) -> str:
 
 
 def with_address(settings: ClusterSettings) -> ClusterSettings:
-    """Return the settings with `url` from a cloud id, a running embedded node, or the default address.
+    """Return the settings with their `url` filled in: the address that is given or encoded in a cloud id,
+    else a running embedded node, else the default address.
 
     An embedded node also gives its certificate and user. A second call changes nothing.
     """

@@ -193,14 +193,15 @@ class ClickLedger:
                 clicks = list(search_rows)
                 _, client, _, number, teams, _, _ = clicks[0]
                 doc_ids = shown_in(number)
-                pairs = [(document, clicker) for *_, document, clicker in clicks if document is not None]
-                foreign = [bool(client and clicker) and clicker != client for _, clicker in pairs]
-                clicked = {
-                    document
-                    for (document, _), is_foreign in zip(pairs, foreign, strict=True)
-                    if not is_foreign
-                }
-                yield Look(doc_ids, clicked.intersection(doc_ids), len(pairs), sum(foreign), teams)
+                # A click of an unnamed client, or in a search of one, counts as the searching client's.
+                pairs = [
+                    (document, bool(client and clicker) and clicker != client)
+                    for *_, document, clicker in clicks
+                    if document is not None
+                ]
+                clicked = {document for document, is_foreign in pairs if not is_foreign}
+                foreign_clicks = sum(is_foreign for _, is_foreign in pairs)
+                yield Look(doc_ids, clicked.intersection(doc_ids), len(pairs), foreign_clicks, teams)
 
         for number, text_rows in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
             text = self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0]

@@ -50,7 +50,7 @@ def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = Fal
 
 @dataclass(frozen=True)
 class Bm25Units:
-    """BM25 scores of a passage's units for its query, with the collection's statistics (BERM, methods.md I).
+    """BM25 scores of a passage's units for its query, with the collection's statistics (BERM).
 
     Words are token ids. The factor k1 + 1 is left out; it would only matter with a reader's scores.
     """

@@ -234,8 +234,8 @@ def draw_pairs(
 def cut_spans(ids: TokenIds, start: int, frame: Frame, limit: int, seed: int) -> list[int]:
     """Return the start positions of a document's spans of whole sentences, and its end, reproducibly.
 
-    A span grows by sentences to at most `limit` tokens, but one in ten begins a new span (Yu et al. 2022,
-    methods.md B.1). Longer sentences, which the paper's code leaves whole, are cut.
+    A span grows by sentences to at most `limit` tokens, but one in ten begins a new span (Yu et al. 2022).
+    Longer sentences, which the paper's code leaves whole, are cut.
     """
     ends = np.flatnonzero(np.isin(ids, frame.stops)) + 1
     ends = np.unique(np.concatenate([ends, [len(ids)]]))

@@ -18,7 +18,7 @@ MASKED = 10_000.0  # is subtracted from the score of a false negative
 
 
 class Contrastive(EncodedApart):
-    """Cross-entropy over the documents of the global batch (Zhan et al. 2022, methods.md A.8).
+    """Cross-entropy over the documents of the global batch (Zhan et al. 2022).
 
     The candidates of every query are the positives of all processes, then their hard negatives; other
     documents that are labelled relevant are masked.

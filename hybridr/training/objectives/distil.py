@@ -13,9 +13,7 @@ with extra("train", "training a model"):
 
 
 class MarginMse(EncodedApart):
-    """The squared difference between the margins of the student and of the teacher (Hofstätter et al. 2020;
-    methods.md A.8).
-    """
+    """The squared difference of the margins of student and teacher (Hofstätter et al. 2020)."""
 
     name = "distil"
     help = "from a teacher's scores"

@@ -200,7 +200,7 @@ class EncodedApart(Labelled):
         """Return SPLADE's penalty on dense vectors, 0 for other rankers; positives and negatives count
         together.
 
-        Its weight grows with the square of the step up to the end of the first epoch (methods.md A.9).
+        Its weight grows with the square of the step up to the end of the first epoch.
         """
         if not self.flops:
             return 0.0

@@ -78,7 +78,7 @@ class MaskedLm:
         warm_up = (
             min(MAX_WARM_UP_STEPS, settings.steps // 10) if settings.warm_up is None else settings.warm_up
         )
-        self.recipe = Recipe(  # methods.md A.8: a constant rate after a linear warm-up, the norm cut to 1
+        self.recipe = Recipe(  # Zhan et al. 2022: a constant rate after a linear warm-up, the norm cut to 1
             steps=settings.steps,
             learning_rate=settings.learning_rate,
             seed=settings.seed,

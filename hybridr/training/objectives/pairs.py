@@ -13,7 +13,7 @@ from .labelled import Labelled
 
 
 class PairChoice(Labelled):
-    """A re-ranker's cross-entropy over a query's positive and its k negatives (methods.md A.9)."""
+    """A re-ranker's cross-entropy over a query's positive and its k negatives."""
 
     name = "pairs"
     on = "pairs"
