@@ -76,8 +76,8 @@ class Spread(Part):
     mean: float
 
 
-class Evened(Spread):
-    """The cosines of evened-out queries, and the text of the `Evening` that evens them out."""
+class WhitenedSpread(Spread):
+    """The cosines of whitened queries, and the text of the `Whitening` that whitens them."""
 
     directions: str = Field(max_length=200_000)
 
@@ -85,10 +85,10 @@ class Evened(Spread):
 class Cosines(Spread):
     """The cosines between queries and documents that do not answer them, measured on the index's own texts.
 
-    With `evened` None queries are used unchanged.
+    With `whitened` None queries are used unchanged.
     """
 
-    evened: Evened | None = None
+    whitened: WhitenedSpread | None = None
 
 
 class FittedTable(Part):

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from ..cluster.reading import text_of
 from ..cluster.record import Record
-from ..cluster.record_parts import Cosines, Evened
+from ..cluster.record_parts import Cosines, WhitenedSpread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.bits import read_to_end
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
-from ..encoders.evening import Evening
 from ..encoders.passages import ENCODED_AT_ONCE, Split, slices_by_passages, split
+from ..encoders.whitening import Whitening
 from ..languages import middle_words
 from ..records import Windows
 from .representations import (
@@ -52,7 +52,7 @@ def measured_cosines(
 
     The middle words of each text are a query, which is compared with all other texts. `firsts` are the places
     of each text's first passage in `vectors`; None: every text has one vector. If the encoder compares by
-    cosine, the cosines of evened-out queries are measured too.
+    cosine, the cosines of whitened queries are measured too.
     """
     if len(texts) < MIN_TEXTS:
         return None
@@ -61,12 +61,12 @@ def measured_cosines(
     moments = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
     if moments is None:
         return None
-    evening = Evening.fit(vectors) if encoder.similarity == "cosine" else None
-    evened = None
-    if evening:
-        spread = spread_to_queries(cosines_of(encoder, evening.apply(queries), vectors, firsts))
-        evened = Evened(directions=evening.text, **spread) if spread else None
-    return Cosines(**moments, evened=evened)
+    whitening = Whitening.fit(vectors) if encoder.similarity == "cosine" else None
+    whitened = None
+    if whitening:
+        spread = spread_to_queries(cosines_of(encoder, whitening.apply(queries), vectors, firsts))
+        whitened = WhitenedSpread(directions=whitening.text, **spread) if spread else None
+    return Cosines(**moments, whitened=whitened)
 
 
 def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, float] | None:

@@ -26,7 +26,7 @@ from ..cluster.record_parts import Cosines, Spread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
-from ..encoders.evening import LEVEL, SHARE_OF_MEAN
+from ..encoders.whitening import LEVEL, SHARE_OF_MEAN
 from ..errors import DataError, DownloadError, SettingsError
 from ..evaluation.evaluation import parse_measure, query_values
 from ..evaluation.label_free import (
@@ -50,7 +50,7 @@ from ..files.local import fingerprint
 from ..files.remembered import read_state_file, remember_newest
 from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
-from ..search.calibration import cosine_scale, is_reference, stored_evening
+from ..search.calibration import cosine_scale, is_reference, stored_whitening
 from ..search.checks import default_fusion
 from ..search.fusions import CandidateLists, Scales
 from ..search.fusions.pipeline import ranking
@@ -107,14 +107,14 @@ def compare_encoders(
 
     The corpus is `held_out` filled up with `others` to 600 documents. Vetoes if the dense lists move away
     from BM25's, if the fused lists change too much, or if known documents are found much worse. Its limits
-    hold for unchanged query vectors: evening them out changes more of a list than a good encoder does.
+    hold for unchanged query vectors: whitening them changes more of a list than a good encoder does.
     """
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
     all_queries = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     bm25 = Bm25(texts)
-    old_lists = rank_all(old, texts, all_queries, bm25, partial(progress, OLD), evened_out=False)
-    new_lists = rank_all(new, texts, all_queries, bm25, partial(progress, NEW), evened_out=False)
+    old_lists = rank_all(old, texts, all_queries, bm25, partial(progress, OLD), whitened=False)
+    new_lists = rank_all(new, texts, all_queries, bm25, partial(progress, NEW), whitened=False)
     probe_numbers = range(len(probes))
     rows = compare_own_documents(
         old_lists.of(probe_numbers), new_lists.of(probe_numbers), [str(probe.position) for probe in probes]
@@ -131,12 +131,12 @@ def rank_all(
     bm25: Bm25,
     report: Callable[[int, int], None],
     *,
-    evened_out: bool,
+    whitened: bool,
 ) -> Rankings:
     """Rank every query exactly by BM25, by vectors of 128 tokens, and fused (see `rank_vectors`)."""
     limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
     vectors = encode_in_parts(encoder, texts, limit, report)
-    return rank_vectors(encoder, vectors, queries, bm25, texts if evened_out else ())
+    return rank_vectors(encoder, vectors, queries, bm25, texts if whitened else ())
 
 
 def encode_in_parts(
@@ -158,24 +158,24 @@ def rank_vectors(
     without signals.
 
     With the `texts` of the vectors, fused rankings are those of an index of these texts: by its scale, and
-    with queries evened out unless the encoder is the packaged one. Vectors alone rank by unchanged queries.
+    with queries whitened unless the encoder is the packaged one. Vectors alone rank by unchanged queries.
     """
     query_vectors = encoder.encode_queries(queries)
-    dense = evened = vector_scores(encoder, query_vectors, vectors)
+    dense = whitened = vector_scores(encoder, query_vectors, vectors)
     spread, mean = spread_and_mean(2 * dense - 1)
     cosines: Spread | None = Spread(spread=spread, mean=mean) if spread else None
     if texts and not is_reference(encoder):
-        sampled = sampled_cosines(encoder, texts, vectors)
-        cosines = sampled
-        if sampled and (evening := stored_evening(Record(cosines=sampled, dim=vectors.shape[1]))):
-            evened, cosines = vector_scores(encoder, evening.apply(query_vectors), vectors), sampled.evened
+        cosines = sampled = sampled_cosines(encoder, texts, vectors)
+        if sampled and (whitening := stored_whitening(Record(cosines=sampled, dim=vectors.shape[1]))):
+            cosines = sampled.whitened
+            whitened = vector_scores(encoder, whitening.apply(query_vectors), vectors)
     settings, scale = SearchSettings(), cosine_scale(encoder, cosines).factor
     kind = default_fusion(settings, Record(similarity=encoder.similarity))
     fusion = kind(settings, (3, 0, 0))  # its scores here do not depend on the version
     word_scores = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     lists = [
         candidate_lists(lexical, row, Scales(idf_sum, scale))
-        for (lexical, idf_sum), row in zip(word_scores, evened, strict=True)
+        for (lexical, idf_sum), row in zip(word_scores, whitened, strict=True)
     ]
     return Rankings(
         [list(of_query.listed["lexical"]) for of_query in lists],
@@ -278,8 +278,8 @@ def compare_on_judged(
     texts = [document.contents for document in filled]
     query_texts = [query.text for query in evidence.queries]
     bm25 = Bm25(texts)
-    old_rankings = rank_all(old, texts, query_texts, bm25, partial(progress, OLD), evened_out=True)
-    new_rankings = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), evened_out=True)
+    old_rankings = rank_all(old, texts, query_texts, bm25, partial(progress, OLD), whitened=True)
+    new_rankings = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), whitened=True)
     rows = []
     for name, *sides in (
         ("dense", old_rankings.dense, new_rankings.dense),
@@ -313,7 +313,7 @@ QUERY_DOCUMENTS = 300  # documents that queries are made from
 MIN_PROBES = 30  # queries
 FILE, MAX_STORED = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
-EVENING = (LEVEL, SHARE_OF_MEAN)  # results measured with other settings are not reused
+WHITENING = (LEVEL, SHARE_OF_MEAN)  # results measured with other settings are not reused
 
 
 @dataclass(frozen=True)
@@ -485,7 +485,7 @@ def measure_encoder(
     store if known.
     """
     qrels = task.evidence.qrels if task.evidence else None
-    key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, EVENING])
+    key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, WHITENING])
     if isinstance(stored := read_state_file(FILE).get(key), dict):
         return stored
     started = time.monotonic()

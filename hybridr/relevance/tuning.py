@@ -35,7 +35,7 @@ from ..indexing.recipe import TextRecipe
 from ..indexing.terms.fitting import Provision, provide_term_table
 from ..records import Progress, Qrels, Query, silent
 from ..search.checks import encoder_for
-from ..search.context import query_evening
+from ..search.context import query_whitening
 from ..search.rerankers import FAMILY
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -198,7 +198,8 @@ def tune(
             hint="leave out --query-log or the judgements",
         )
     if texts:
-        untuned = lexical_settings(search_settings) | {"tuned": False, "evened": False, "signals": ("none",)}
+        others_off = {"tuned": False, "whitened": False, "signals": ("none",)}
+        untuned = lexical_settings(search_settings) | others_off
         untuned_search = Search(cluster, info, encoder, settings=SearchSettings(depth=DEPTH, **untuned))
         tuning = replace(tuning, by_log=weigh_by_log(untuned_search, encoder, texts, progress))
     if judgements:
@@ -260,9 +261,9 @@ def choose_all(
             hint="leave the judgements out: the defaults stay",
         )
     answers = plain = fetch_candidates(full_search, queries, progress)
-    if query_evening(full_search.context):
-        unevened = untuned.model_copy(update={"evened": False})
-        plain = fetch_candidates(Search(cluster, info, encoder, settings=unevened), queries, progress)
+    if query_whitening(full_search.context):
+        unwhitened = untuned.model_copy(update={"whitened": False})
+        plain = fetch_candidates(Search(cluster, info, encoder, settings=unwhitened), queries, progress)
     version, scale = cluster.version, full_search.dense_scale
     signals = other_signals(full_search.signals.usual, full_search.signals.others)
     outcomes = []

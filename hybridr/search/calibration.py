@@ -24,8 +24,8 @@ from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..encoders.contract import Encoder, TokenEncoder, offers_of, unit_length
-from ..encoders.evening import Evening
 from ..encoders.registry import MINILM_WHEEL
+from ..encoders.whitening import Whitening
 from ..errors import DownloadError
 from ..files.remembered import known_spread, remember_spread
 from ..indexing.terms.terms import Analysis
@@ -111,10 +111,10 @@ def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
     return CosineScale(factor, factor * (1 + centre) + UNRELATED - MINILM_CENTRE)
 
 
-def stored_evening(record: Record) -> Evening | None:
+def stored_whitening(record: Record) -> Whitening | None:
     """Return the correction of query vectors that an index's record stores; None if it has none."""
-    evened = record.cosines.evened if record.cosines else None
-    return Evening.from_text(evened.directions, record.dim) if evened else None
+    whitened = record.cosines.whitened if record.cosines else None
+    return Whitening.from_text(whitened.directions, record.dim) if whitened else None
 
 
 def fixed_text_cosines(encoder: Encoder) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from ..cluster.retrievers.dense import to_stored_values
 from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_divisor
 from ..cluster.word_fields import SearchedField, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder, Reading, reads_tokens
-from ..encoders.evening import Evening, even_out
+from ..encoders.whitening import Whitening, whiten
 from ..errors import DataError, SettingsError
 from ..families import load_member, member_names
 from ..indexing.representations import FAMILY as REPRESENTATIONS
@@ -31,7 +31,7 @@ from .calibration import (
     measure_gain,
     read_template,
     scale_factor,
-    stored_evening,
+    stored_whitening,
 )
 from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
@@ -253,7 +253,7 @@ class SearchContext:
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
         cosines = self.info.record.cosines
-        scale = cosine_scale(self.encoder, cosines.evened if cosines and query_evening(self) else cosines)
+        scale = cosine_scale(self.encoder, cosines.whitened if cosines and query_whitening(self) else cosines)
         return Scales(0.0, scale.factor, scale.unrelated, self.gain)
 
     @cached_property
@@ -453,15 +453,15 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         vectors = np.stack([reading.vector for reading in readings])
-        return list(to_stored_values(even_out(vectors, query_evening(self)), self.info.record.vectors))
+        return list(to_stored_values(whiten(vectors, query_whitening(self)), self.info.record.vectors))
 
 
-def query_evening(context: SearchContext) -> Evening | None:
+def query_whitening(context: SearchContext) -> Whitening | None:
     """Return the correction of a search's query vectors, as measured on its index; None if they are used
     unchanged.
     """
-    is_used = context.encoder and context.fusion.needs_scales and context.settings.evened
-    return stored_evening(context.info.record) if is_used else None
+    is_used = context.encoder and context.fusion.needs_scales and context.settings.whitened
+    return stored_whitening(context.info.record) if is_used else None
 
 
 def spread_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:

@@ -53,8 +53,8 @@ class SearchSettings(Stage):
     boost: Annotated[str, AfterValidator(checked_boost)] = Field(
         "", description=f"boosts by field values, added to hybrid scores: {GRAMMAR}; empty: none"
     )
-    evened: NoOption[bool] = Field(
-        True, description="even out the vectors of queries, where the index knows how: docs/ranking.md"
+    whitened: NoOption[bool] = Field(
+        True, description="whiten the vectors of queries, where the index knows how: docs/ranking.md"
     )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each retriever")
     recall: NoOption[RecallMode] = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.encoders.evening import Evening
+from hybridr.encoders.whitening import Whitening
 from hybridr.indexing.recipe import MIN_TEXTS, QUERY_WORDS, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.languages import middle_words
@@ -61,20 +61,20 @@ def test_vectors_that_differ_by_rounding_alone_have_no_spread() -> None:
     assert recipe(Alike(dim=32)).cosines(TEXTS) is None
 
 
-def test_cosines_are_measured_again_with_queries_that_are_evened_out() -> None:
+def test_cosines_are_measured_again_with_queries_that_are_whitened() -> None:
     encoder = HashingEncoder(dim=32)
     measured = recipe(encoder).cosines(TEXTS)
-    evening = Evening.from_text(measured.evened.directions, 32)
+    whitening = Whitening.from_text(measured.whitened.directions, 32)
     queries = encoder.encode_queries([middle_words(text, QUERY_WORDS) for text in TEXTS])
-    cosines = evening.apply(queries) @ encoder.encode_documents(TEXTS).T
+    cosines = whitening.apply(queries) @ encoder.encode_documents(TEXTS).T
     others = [np.delete(row, number) for number, row in enumerate(cosines)]
-    assert measured.evened.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)
-    assert measured.evened.mean == pytest.approx(np.mean(others), abs=1e-4)
+    assert measured.whitened.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)
+    assert measured.whitened.mean == pytest.approx(np.mean(others), abs=1e-4)
 
 
-def test_inner_products_are_not_evened_out() -> None:
+def test_inner_products_are_not_whitened() -> None:
     class Products(HashingEncoder):
         similarity = "ip"
 
     measured = recipe(Products(dim=32)).cosines(TEXTS)
-    assert measured.evened is None
+    assert measured.whitened is None

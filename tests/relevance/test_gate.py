@@ -19,7 +19,7 @@ from hybridr.evaluation.label_free import Bm25
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.gate import candidate_lists, compare_encoders, rank_all
-from hybridr.search.calibration import cosine_scale, stored_evening
+from hybridr.search.calibration import cosine_scale, stored_whitening
 from hybridr.search.checks import default_fusion
 from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
@@ -80,19 +80,19 @@ def joined_score(corpus: list[str], query: str, cosines: np.ndarray, factor: flo
 def test_fused_lists_are_those_of_an_index_made_by_the_defaults() -> None:
     corpus = [document.contents for document in tiny_corpus(120)]
     encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
-    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, evened_out=True)
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, whitened=True)
     measured = TextRecipe(encoder, ReindexSettings(), ("text",)).cosines(corpus)
-    evening = stored_evening(Record(cosines=measured, dim=encoder.dim))
-    factor = cosine_scale(encoder, measured.evened).factor
+    whitening = stored_whitening(Record(cosines=measured, dim=encoder.dim))
+    factor = cosine_scale(encoder, measured.whitened).factor
     queries, documents = encoder.encode_queries(asked), encoder.encode_documents(corpus)
-    plain, near = (vectors @ documents.T for vectors in (queries, evening.apply(queries)))
+    plain, near = (vectors @ documents.T for vectors in (queries, whitening.apply(queries)))
     lists = zip(asked, plain, near, found.dense, found.fused, strict=True)
-    for query, row, evened_row, dense, fused in lists:
-        score = joined_score(corpus, query, evened_row, factor)
+    for query, row, whitened_row, dense, fused in lists:
+        score = joined_score(corpus, query, whitened_row, factor)
         assert len(fused) >= 100
         assert (np.diff(score[[int(place) for place in fused]]) < 1e-3).all()
-        assert dense == sorted(dense, key=lambda place: -row[int(place)]), "vectors alone are not evened out"
-        assert dense[:20] != sorted(dense, key=lambda place: -evened_row[int(place)])[:20]
+        assert dense == sorted(dense, key=lambda place: -row[int(place)]), "vectors alone are not whitened"
+        assert dense[:20] != sorted(dense, key=lambda place: -whitened_row[int(place)])[:20]
 
 
 @pytest.mark.parametrize("packaged", [False, True], ids=["no judgements", "the packaged encoder"])
@@ -103,7 +103,7 @@ def test_fused_lists_are_those_of_queries_as_they_are(
     encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
     if packaged:
         monkeypatch.setattr(Noise, "fingerprint", MINILM_WHEEL.fingerprint)
-    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, evened_out=packaged)
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, whitened=packaged)
     cosines = encoder.encode_queries(asked) @ encoder.encode_documents(corpus).T
     measured = Cosines(spread=float(cosines.std(axis=1).mean()), mean=float(cosines.mean()))
     factor = 1.0 if packaged else cosine_scale(encoder, measured).factor

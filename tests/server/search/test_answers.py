@@ -19,7 +19,7 @@ from hybridr.relevance.answering import calibrate, measure_missing_cosines
 from hybridr.search import scripts
 from hybridr.search.answers import MARGIN_BELOW
 from hybridr.search.calibration import USUAL_SPREAD, scale_factor
-from hybridr.search.context import query_evening, without_tokens
+from hybridr.search.context import query_whitening, without_tokens
 from hybridr.search.rerankers import QueryHits, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
@@ -27,7 +27,7 @@ from hybridr.serving.rewriting.rewriting import BodyRanking, normalised_body
 from support.corpus import delete, drop_indices, fill_index, reindexed, text_number, update
 from support.hashing import HashingEncoder
 
-AS_THEY_ARE = SearchSettings(evened=False)
+AS_THEY_ARE = SearchSettings(whitened=False)
 UNANSWERABLE = "why did the judge postpone tuesday's hearing"
 
 
@@ -181,14 +181,14 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster)
             patch.setattr(HashingEncoder, "encode_documents", None)
             unmeasured = info.with_record(info.record.changed(cosines=None))
             assert measure_missing_cosines(cluster, unmeasured, encoder, silent) == measured
-        assert measured.evened
-        evened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
-        assert evened.context.scales.dense == scale_factor(measured.evened.spread, USUAL_SPREAD)
+        assert measured.whitened
+        whitened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
+        assert whitened.context.scales.dense == scale_factor(measured.whitened.spread, USUAL_SPREAD)
         assert plain.context.scales.dense == scale_factor(measured.spread, USUAL_SPREAD)
-        assert query_evening(Search(cluster, name, encoder, mode="dense").context) is None
+        assert query_whitening(Search(cluster, name, encoder, mode="dense").context) is None
         document = encoder.encode_documents([text_number(7)])
         for search, queries in (
-            (evened, query_evening(evened.context).apply(encoder.encode_queries([text_number(9)]))),
+            (whitened, query_whitening(whitened.context).apply(encoder.encode_queries([text_number(9)]))),
             (plain, encoder.encode_queries([text_number(9)])),
         ):
             [lists] = search.candidates([text_number(9)])

@@ -1,4 +1,4 @@
-"""Evens out a query's vector: directions in which all documents of an index vary most count less.
+"""Partial whitening of query vectors: directions in which an index's documents vary most count less.
 
 In an encoder's vectors, much of the difference between documents lies in a few directions (subject, length,
 style), and all documents share one mean direction. Both say little about which
@@ -22,7 +22,7 @@ SHARE_OF_MEAN = 0.25
 """Share of the documents' mean vector that is subtracted from a query's vector."""
 
 
-class Evening(NamedTuple):
+class Whitening(NamedTuple):
     """Correction of query vectors: subtracts the vector `mean` `(dim,)`, then the projections on `rows` `(n,
     dim)`.
     """
@@ -31,7 +31,7 @@ class Evening(NamedTuple):
     rows: Vectors
 
     @classmethod
-    def fit(cls, documents: Vectors) -> Evening | None:
+    def fit(cls, documents: Vectors) -> Whitening | None:
         """Return the correction for an index with these document vectors `(n, dim)`; None if they vary in
         fewer than eight directions.
 
@@ -49,7 +49,7 @@ class Evening(NamedTuple):
 
     @classmethod
     @lru_cache(16)  # each search reads that of its index
-    def from_text(cls, text: str, dim: int) -> Evening | None:
+    def from_text(cls, text: str, dim: int) -> Whitening | None:
         """Return the correction that `text` encodes; None if that is invalid or of another dimension."""
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
@@ -66,12 +66,12 @@ class Evening(NamedTuple):
         return base64.b64encode(np.vstack([self.mean, self.rows]).astype("<f2").tobytes()).decode()
 
     def apply(self, queries: Vectors) -> Vectors:
-        """Return query vectors `(n, dim)` evened out, of length 1."""
+        """Return query vectors `(n, dim)` whitened, of length 1."""
         centred: Vectors = unit_length(queries) - self.mean
         shares: Vectors = centred @ self.rows.T  # (n, rows)
         return unit_length(centred - shares @ self.rows)
 
 
-def even_out(queries: Vectors, evening: Evening | None) -> Vectors:
-    """Return query vectors corrected by `evening`; unchanged without one."""
-    return evening.apply(queries) if evening else queries
+def whiten(queries: Vectors, whitening: Whitening | None) -> Vectors:
+    """Return query vectors corrected by `whitening`; unchanged without one."""
+    return whitening.apply(queries) if whitening else queries

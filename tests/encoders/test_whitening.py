@@ -1,4 +1,4 @@
-"""Queries evened out: strong directions of an index count less, and the documents keep their vectors."""
+"""Whitened queries: strong directions of an index count less, and the documents keep their vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.contract import unit_length
-from hybridr.encoders.evening import LEVEL, SHARE_OF_MEAN, Evening
+from hybridr.encoders.whitening import LEVEL, SHARE_OF_MEAN, Whitening
 
 DIM = 24
 
@@ -22,24 +22,24 @@ def documents(strength: float = 6.0) -> np.ndarray:
 
 def test_strong_directions_count_as_the_eighth() -> None:
     vectors = unit_length(documents())
-    evening = Evening.fit(documents())
-    assert evening.rows.shape == (LEVEL - 1, DIM)
-    assert np.allclose(evening.mean, SHARE_OF_MEAN * vectors.mean(axis=0), atol=1e-6)
-    left = vectors - evening.mean
-    after = left - (left @ evening.rows.T) @ evening.rows
+    whitening = Whitening.fit(documents())
+    assert whitening.rows.shape == (LEVEL - 1, DIM)
+    assert np.allclose(whitening.mean, SHARE_OF_MEAN * vectors.mean(axis=0), atol=1e-6)
+    left = vectors - whitening.mean
+    after = left - (left @ whitening.rows.T) @ whitening.rows
     spreads = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False)
     even = np.linalg.svd(after - after.mean(axis=0), compute_uv=False)
     assert even[:LEVEL] == pytest.approx([spreads[LEVEL - 1]] * LEVEL, rel=1e-3)
     assert even[LEVEL:] == pytest.approx(spreads[LEVEL:], rel=1e-3), "weaker ones stay"
-    assert np.allclose(evening.apply(vectors), unit_length(after), atol=1e-6)
+    assert np.allclose(whitening.apply(vectors), unit_length(after), atol=1e-6)
 
 
 def test_its_text_says_the_same() -> None:
-    evening = Evening.fit(documents())
-    again = Evening.from_text(evening.text, DIM)
+    whitening = Whitening.fit(documents())
+    again = Whitening.from_text(whitening.text, DIM)
     queries = documents()[:20]
     assert np.allclose(np.linalg.norm(again.apply(queries), axis=1), 1, atol=1e-5)
-    assert np.sum(again.apply(queries) * evening.apply(queries), axis=1) == pytest.approx(
+    assert np.sum(again.apply(queries) * whitening.apply(queries), axis=1) == pytest.approx(
         np.ones(20), abs=1e-5
     )
 
@@ -48,11 +48,11 @@ def test_its_text_says_the_same() -> None:
     "text",
     ["", "no base 64!", "AAAA", base64.b64encode(np.full(DIM, np.nan, "<f2").tobytes()).decode()],
 )
-def test_a_text_that_says_nothing_is_no_evening(text: str) -> None:
-    assert Evening.from_text(text, DIM) is None
-    assert Evening.from_text(text, 0) is None
+def test_a_text_that_says_nothing_is_no_whitening(text: str) -> None:
+    assert Whitening.from_text(text, DIM) is None
+    assert Whitening.from_text(text, 0) is None
 
 
-def test_too_few_directions_are_not_evened() -> None:
-    assert Evening.fit(documents()[:, : LEVEL - 1]) is None
-    assert Evening.fit(np.tile(documents()[:3], (20, 1))) is None
+def test_too_few_directions_are_not_whitened() -> None:
+    assert Whitening.fit(documents()[:, : LEVEL - 1]) is None
+    assert Whitening.fit(np.tile(documents()[:3], (20, 1))) is None
