@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 
-S = TypeVar("S", bound="RepresentationState")
 VERSION = 3
 """The version of records; records of another version are not read."""
 Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
@@ -171,17 +170,19 @@ class Load(Part):
 
 
 class RepresentationState(BaseModel):
-    """Base of the state, stored as JSON, of a representation that has its own encoder."""
+    """State, stored as JSON, of a representation that has its own encoder: the encoder's fingerprint, and the
+    spread of scores (None if it could not be measured).
+    """
 
     model_config = ConfigDict(frozen=True)
-    about: ClassVar[str]
     encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
+    spread: float | None = Field(None, gt=0)
 
     @classmethod
-    def parse(cls: type[S], text: str) -> S:
+    def parse(cls, text: str) -> RepresentationState:
         """Return the state in a record's JSON text. Raises DataError."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
             problem = error.errors()[0]["msg"].lower()
-            raise DataError(f"hybridr's record of the {cls.about} is damaged: {problem}") from None
+            raise DataError(f"hybridr's record of a representation is damaged: {problem}") from None

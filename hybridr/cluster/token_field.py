@@ -10,16 +10,14 @@ import base64
 from collections.abc import Sequence
 from itertools import compress
 from string import Template
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from .connection import Cluster
 from .reading import hits_by_id
-from .record import BITS_FIELD, IndexInfo, Record
-from .record_parts import RepresentationState
+from .record import BITS_FIELD, IndexInfo
 from .retrievers.dense import to_stored_values
 
 BITS_MAPPING: dict[str, Any] = {"type": "binary", "doc_values": True}
@@ -98,61 +96,32 @@ def stored_bytes(
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded
 
 
-TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
+TOKENS_FIELD = "hybridr_token_vectors"
 BLOCK_VECTORS = 32  # vectors
-TokenValues: TypeAlias = Literal["float", "byte"]
-STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 
-class TokenState(RepresentationState):
-    """State of an index's token vectors: encoder, dimensions, form of values, and the spread of mean scores.
-
-    `spread` is None if it could not be measured.
-    """
-
-    about = "token vectors"
-    values: TokenValues
-    dim: int = Field(gt=0)
-    spread: float | None = Field(None, gt=0)
-
-    @classmethod
-    def of(cls, record: Record) -> TokenState | None:
-        """Return the state of token vectors in an index's record; None without token vectors."""
-        text = record.representations.get(TOKENS_REPRESENTATION)
-        return cls.parse(text) if text else None
-
-    @property
-    def bytes_a_token(self) -> int:
-        """Return the bytes of one token vector: 128 for 128 dimensions as bytes, 512 as floats."""
-        return self.dim * np.dtype(STORED_AS[self.values]).itemsize
-
-
-def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str, str]:
+def tokens_value(vectors: NDArray[np.float32]) -> dict[str, str]:
     """Return the field of a document that holds its token vectors `(tokens, dim)`, as base64."""
-    stored = to_stored_values(vectors, values).astype(STORED_AS[values])
-    return {TOKENS_FIELD: base64.b64encode(stored.tobytes()).decode()}
+    return {TOKENS_FIELD: base64.b64encode(to_stored_values(vectors, "byte").tobytes()).decode()}
 
 
-def token_vectors_in(stored: bytes, state: TokenState) -> NDArray[np.float32]:
+def token_vectors_in(stored: bytes, dim: int) -> NDArray[np.float32]:
     """Return the token vectors `(tokens, dim)` in a stored value; `(0, dim)` if its length does not fit."""
-    size = state.bytes_a_token
-    rows = np.frombuffer(stored if len(stored) % size == 0 else b"", np.uint8).reshape(-1, size)
-    return rows.view(STORED_AS[state.values]).astype(np.float32)
+    rows = np.frombuffer(stored if len(stored) % dim == 0 else b"", np.int8).reshape(-1, dim)
+    return rows.astype(np.float32)
 
 
-def max_sims(
-    query: NDArray[np.float32], documents: Sequence[bytes], state: TokenState
-) -> NDArray[np.float32]:
+def max_sims(query: NDArray[np.float32], documents: Sequence[bytes]) -> NDArray[np.float32]:
     """Return late-interaction scores `(n,)`: per document the sum over query tokens of the largest cosine.
 
     `query` is `(tokens, dim)`. Documents without vectors get NaN.
     """
-    size = state.bytes_a_token
-    counts = np.array([len(stored) // size if len(stored) % size == 0 else 0 for stored in documents])
+    dim = query.shape[1]
+    counts = np.array([len(stored) // dim if len(stored) % dim == 0 else 0 for stored in documents])
     sims = np.full(len(documents), np.nan, dtype=np.float32)
     if counts.any():
         has_vectors = counts > 0
-        vectors = token_vectors_in(b"".join(compress(documents, has_vectors)), state)
+        vectors = token_vectors_in(b"".join(compress(documents, has_vectors)), dim)
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         # BLAS multiplies small blocks in this thread. Its own threads busy-wait next to those of the encoder
         # and take five times as long.

@@ -16,15 +16,15 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from tokenizers import Tokenizer
 
 from ..errors import DownloadError, FingerprintMismatch, ModelError
 from ..files.local import read_manifest, read_within
 from ..files.remembered import known_encoder_folder, remember_encoder
-from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, require_no_links, with_prefix
+from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, require_no_links
 from .engines import GRAPHS, OUTPUT, ensure_graph, open_engine
-from .opening import GraphEntry, Prefixes, checked_entry, open_tokenizer, physical_cores, require_outputs
+from .opening import GraphEntry, checked_entry, open_tokenizer, physical_cores, require_outputs
 from .sessions import graph_inputs, open_session, session_outputs
 from .tokens import TOKENIZER_FILE, encode_ids, pad_rows, require_shape, run_batches
 
@@ -144,17 +144,10 @@ class PairScorer(GraphFolder):
         return scores
 
 
-TABLE_FILE = "query_weights.bin"
-
-
 class SparseEntry(GraphEntry):
-    """The `sparse_encoder` entry of a manifest.
-
-    With `table`, queries are not encoded: their tokens get the weights of a table.
-    """
+    """The `sparse_encoder` entry of a manifest."""
 
     vocabulary: int = Field(ge=1, le=1_000_000)
-    table: bool = False
 
 
 class SparseEncoder(GraphFolder):
@@ -166,9 +159,7 @@ class SparseEncoder(GraphFolder):
     """
 
     entry = "sparse_encoder"
-    how_to_make = (
-        "hybridr export FOLDER makes one of a SparseEncoder's, or --dam DIR --rem DIR --ranker splade"
-    )
+    how_to_make = "hybridr export --dam DIR --rem DIR --ranker splade (or unicoil) makes one"
     how_to_name = "HYBRIDR_SEARCH_SPARSE_ENCODER=DIR, for `sync` HYBRIDR_REINDEX_SPARSE_ENCODER=DIR"
     kind = SparseEntry
     details: SparseEntry
@@ -185,18 +176,6 @@ class SparseEncoder(GraphFolder):
                 f"the tokenizer has ids up to {highest:,}; the graph gives {self._size:,} weights"
             )
         self.tokens = [words.get(place, f"[{place}]") for place in range(self._size)]
-        self._table = None
-        if self.details.table:
-            file = self.folder / TABLE_FILE
-            require_outputs(self.folder, [TABLE_FILE])
-            try:
-                self._table = np.frombuffer(read_within(file), dtype="<f4").astype(np.float32)
-            except (OSError, ValueError) as error:
-                raise ModelError(f"{file} cannot be read: {error}") from None
-            if len(self._table) != self._size or not np.isfinite(self._table).all():
-                raise ModelError(
-                    f"{file} does not hold {self._size:,} finite numbers", hint="export it again"
-                )
 
     def encode_documents(
         self, texts: Sequence[str], *, max_tokens: int | None = None
@@ -205,11 +184,8 @@ class SparseEncoder(GraphFolder):
         return [self._weights_by_token(row) for rows in self._read(texts, max_tokens) for row in rows]
 
     def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Return the weights of queries like `encode_documents`, from the table if there is one."""
-        if self._table is None:
-            return self.encode_documents(texts)
-        rows = self._texts.ids(checked_texts(texts), self.max_tokens)
-        return [self._weights_by_token(self._table * np.isin(np.arange(self._size), ids)) for ids in rows]
+        """Return the weights of queries exactly like `encode_documents`."""
+        return self.encode_documents(texts)
 
     def weights(self, texts: Sequence[str]) -> Vectors:
         """Return the weights of documents as an array `(n, vocabulary)`. Raises DataError."""
@@ -228,23 +204,10 @@ class SparseEncoder(GraphFolder):
         return {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
 
 
-class QueryExpansion(BaseModel):
-    """Tokens that pad a query to a length; `attended` says whether other tokens attend to them."""
-
-    model_config = ConfigDict(strict=True)
-    token: int = Field(ge=0)
-    length: int = Field(ge=3, le=1_000)
-    attended: bool
-
-
 class MultiVectorEntry(GraphEntry):
-    """The `multi_vector_encoder` entry of a manifest; documents get no vectors for the ids `skipped`."""
+    """The `multi_vector_encoder` entry of a manifest."""
 
     dim: int = Field(ge=1, le=4_096)
-    prefixes: Prefixes
-    query_tokens: int = Field(ge=3, le=1_000_000)
-    expansion: QueryExpansion | None = None
-    skipped: list[int] = []
 
 
 class MultiVectorEncoder(GraphFolder):
@@ -256,7 +219,7 @@ class MultiVectorEncoder(GraphFolder):
     """
 
     entry = "multi_vector_encoder"
-    how_to_make = "hybridr export FOLDER makes one of PyLate's, or --dam DIR --rem DIR --ranker colbert"
+    how_to_make = "hybridr export --dam DIR --rem DIR --ranker colbert makes one"
     how_to_name = (
         "[search] rerank_settings = {token_encoder = DIR}, for `sync` HYBRIDR_REINDEX_TOKEN_ENCODER=DIR"
     )
@@ -272,43 +235,19 @@ class MultiVectorEncoder(GraphFolder):
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the vectors `(tokens, dim)` of each text, in order. Raises DataError."""
-        rows = self.rows(with_prefix(texts, self.details.prefixes.document))
-        encoded: list[Vectors] = []
-        for start in range(0, len(rows), ENCODED_TOGETHER):
-            part = rows[start : start + ENCODED_TOGETHER]
-            vectors = self.run(part, [len(row) for row in part])
-            encoded += [
-                vector[~np.isin(row, self.details.skipped)] for vector, row in zip(vectors, part, strict=True)
-            ]
-        return encoded
-
-    def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the vectors of queries, including those of padding tokens. Raises DataError."""
-        rows = list(
-            self._texts.ids(with_prefix(texts, self.details.prefixes.query), self.details.query_tokens)
-        )
-        attended = [len(row) for row in rows]
-        if (expansion := self.details.expansion) is not None:
-            rows = [[*row, *[expansion.token] * (expansion.length - len(row))] for row in rows]
-            if expansion.attended:
-                attended = [len(row) for row in rows]
-        return self.run(rows, attended)
-
-    def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of texts, at most `max_tokens` each, without a prefix."""
-        return list(self._texts.ids(texts, self.max_tokens))
-
-    def run(self, rows: Sequence[list[int]], attended: Sequence[int]) -> list[Vectors]:
-        """Return the vectors of rows of ids; other tokens attend to the first `attended` ids of each row."""
+        rows = list(self._texts.ids(checked_texts(texts), self.max_tokens))
         encoded: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
 
         def fill(batch: NDArray[np.int64]) -> None:
             """Encode a batch to token vectors."""
             ids, mask = pad_rows([rows[place] for place in batch])
-            mask *= np.arange(ids.shape[1]) < np.array([attended[place] for place in batch])[:, None]
             [vectors] = session_outputs(self._session, [OUTPUT], graph_inputs(self._inputs, ids, mask))
             for place, vector in zip(batch, require_shape(vectors, (*ids.shape, self.dim)), strict=True):
                 encoded[place] = vector[: len(rows[place])].copy()
 
         run_batches(fill, [len(row) for row in rows], threads=self._threads)
         return encoded
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the vectors of queries exactly like `encode_documents`."""
+        return self.encode_documents(texts)

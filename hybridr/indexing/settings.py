@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
 from ..cluster.settings import VectorSettings
-from ..cluster.token_field import TokenValues
 from ..encoders.contract import Arithmetic, Backend
 from ..families import OneOf
 from ..settings import NoOption
 
-MostWeights: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
-LeastShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 ENCODED_BY = {"sparse_encoder": "sparse", "token_encoder": "token_vectors"}
 """Setting with an encoder's folder -> representation that this encoder makes."""
 
@@ -29,16 +26,8 @@ class RepresentationSettings(VectorSettings):
         None,
         description="folder of the encoder that makes the sparse weights; adds the representation `sparse`",
     )
-    sparse_pruning: NoOption[tuple[MostWeights, LeastShare]] = Field(
-        (400, 0.0),
-        description="most weights per document, and the smallest weight kept, as a share of the largest",
-    )
-
     token_encoder: Path | None = Field(
         None, description="folder of the encoder that makes the token vectors; adds `token_vectors`"
-    )
-    token_values: NoOption[TokenValues] = Field(
-        "byte", description="number format of token vectors; byte takes a quarter of the space of float"
     )
 
     @model_validator(mode="before")

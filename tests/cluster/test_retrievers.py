@@ -26,7 +26,7 @@ from support.members import one_more
 VERSION = (3, 6, 0)
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
 RECORD = Record(dim=2, similarity="cosine", vector_field="v")
-STATE = {"encoder": "a" * 64, "pruning": [400, 0.0], "spread": 0.5}
+STATE = {"encoder": "a" * 64, "spread": 0.5}
 PHRASE = '''
 from dataclasses import dataclass
 
@@ -104,7 +104,7 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     assert many["should"][0]["rank_feature"]["boost"] == 2_000.0
     assert SparseRetriever.unscaled(made) is None
     assert SparseRetriever.unscaled(Record()) == "the scores of its sparse retriever are not calibrated"
-    with pytest.raises(DataError, match="record of the sparse weights is damaged"):
+    with pytest.raises(DataError, match="record of a representation is damaged"):
         SparseRetriever.unscaled(Record(representations={"sparse": "[]"}))
     assert SparseRetriever.obstacle(made.changed(state="filling")) == "its weights are not complete"
 

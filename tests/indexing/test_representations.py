@@ -25,7 +25,6 @@ from hybridr.indexing.representations import (
     representations_in,
     settings_in,
 )
-from hybridr.indexing.representations.sparse import pruned
 from hybridr.records import Windows
 from hybridr.settings import resolve_stage
 from support.bits import read_bits
@@ -155,24 +154,8 @@ def test_a_sparse_encoder_is_asked_for_by_its_folder() -> None:
         assert (settings.representations, names(settings)) == (("sparse",), ["one_vector", "sparse"])
     assert ReindexSettings(representations=("dense",)).representations == ()
     assert ReindexSettings(representations="dense,sparse".split(",")).representations == ("sparse",)
-    chosen, _ = resolve_stage(
-        ReindexSettings, {"representations": "dense, sparse", "sparse_pruning": "50,0.1"}
-    )
-    assert (chosen.representations, chosen.sparse_pruning) == (("sparse",), (50, 0.1))
-    with pytest.raises(SettingsError, match="sparse_pruning"):
-        ReindexSettings(sparse_pruning=(0, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("weights", "most", "share", "kept"),
-    [
-        ({"a": 1.0, "b": 3.0, "c": 2.0}, 2, 0.0, {"b": 3.0, "c": 2.0}),
-        ({"a": 1.0, "b": 3.0, "c": 2.0}, 9, 0.5, {"b": 3.0, "c": 2.0}),
-        ({}, 9, 0.5, {}),
-    ],
-)
-def test_small_weights_are_left_out(weights, most, share, kept):
-    assert pruned(weights, most, share) == kept
+    chosen, _ = resolve_stage(ReindexSettings, {"representations": "dense, sparse"})
+    assert chosen.representations == ("sparse",)
 
 
 @pytest.mark.usefixtures("further")

@@ -1,4 +1,4 @@
-"""Sparse encoders of random weights: of the golden rankers, and as sentence-transformers writes them."""
+"""Sparse encoders of random weights, of the golden rankers."""
 
 from __future__ import annotations
 
@@ -34,27 +34,6 @@ def golden(ranker: str) -> Any:
     if ranker == "unicoil":  # as it is, its random head gives no token of a query a weight
         made.head.bias.data += 1.0
     return made
-
-
-def written(folder: Path, *, free: bool = False, activation: str = "relu", pooling: str = "max") -> Any:
-    """Have sentence-transformers write a SparseEncoder; a `free` one weighs queries by a table."""
-    import torch
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sparse_encoder import modules
-    from transformers import AutoTokenizer
-
-    shutil.copytree(SOURCE, folder / "backbone", copy_function=shutil.copyfile)
-    backbone = str(folder / "backbone")
-    documents = [modules.MLMTransformer(backbone), modules.SpladePooling(pooling, activation)]
-    made = documents
-    if free:
-        tokenizer = AutoTokenizer.from_pretrained(backbone)
-        weight = torch.from_numpy(np.random.default_rng(3).random(len(tokenizer), dtype=np.float32))
-        table = modules.SparseStaticEmbedding(tokenizer, weight)
-        made = [modules.Router.for_query_document(query_modules=[table], document_modules=documents)]
-    model = SparseEncoder(modules=made)
-    model.save(str(folder / "model"))
-    return model
 
 
 def dense_rows(rows: list[dict[str, float]], tokens: list[str]) -> np.ndarray:

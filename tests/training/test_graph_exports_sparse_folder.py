@@ -1,4 +1,4 @@
-"""Sparse encoders are what `assemble` and sentence-transformers make of a text, by ONNX Runtime alone."""
+"""Sparse encoders are what `assemble` makes of a text, by ONNX Runtime alone."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file, save_file
 
 from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.graph_folders import TABLE_FILE, SparseEncoder
+from hybridr.encoders.graph_folders import SparseEncoder
 from hybridr.errors import ModelError
 from hybridr.files.local import read_manifest
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE, rem_of
-from support.sparse import QUERIES, dense_rows, exported, golden, written
+from support.sparse import QUERIES, dense_rows, exported, golden
 
 TEXTS = [*INPUTS["passages"], *QUERIES]
 
@@ -46,29 +45,11 @@ def test_a_folder_weighs_tokens_as_the_authors_code(side: str, limit: int) -> No
     np.testing.assert_allclose(dense_rows(rows, found.tokens), wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("form", "queried"),
-    [({}, True), ({"activation": "log1p_relu", "pooling": "sum"}, True), ({"free": True}, False)],
-    ids=["splade", "another pooling", "inference-free"],
-)
-def test_a_folder_of_sentence_transformers_weighs_as_that_does(form, queried, tmp_path):
-    model = written(tmp_path, **form)
-    found = SparseEncoder(export(tmp_path / "model", tmp_path / "out"))
-    assert (found.folder / TABLE_FILE).is_file() is not queried
-    wanted = model.encode_document(TEXTS, convert_to_tensor=True).to_dense().numpy()
-    np.testing.assert_allclose(found.weights(TEXTS), wanted, atol=1e-4)
-    asked = model.encode_query(QUERIES, convert_to_tensor=True).to_dense().numpy()
-    rows = dense_rows(found.encode_queries(QUERIES), found.tokens)
-    np.testing.assert_allclose(rows, asked, atol=1e-4)
-    assert (rows > 0).any(axis=1).all()
-
-
-def test_the_command_exports_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written(tmp_path)
+def test_the_command_exports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a"
-    assert main(["export", str(tmp_path / "model"), "--out", str(out)]) == 0
-    assert f"hybridr reindex NAME --sparse-encoder {out}" in capsys.readouterr().out
     joined = ["export", "--dam", str(SOURCE), "--rem", str(rem_of("splade_lora192-pa4"))]
+    assert main([*joined, "--ranker", "splade", "--out", str(out)]) == 0
+    assert f"hybridr reindex NAME --sparse-encoder {out}" in capsys.readouterr().out
     assert main([*joined, "--ranker", "splade", "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["sparse_encoder"]["fingerprint"] == golden("splade").fingerprint
@@ -95,57 +76,12 @@ def test_what_is_no_sparse_encoder_is_refused(tmp_path: Path) -> None:
         SparseEncoder(whole)
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "words"),
-    [
-        ("1_SpladePooling/config.json", {"pooling_strategy": "mean"}, "pools by 'mean' of 'relu'"),
-        ("config_sentence_transformers.json", {"prompts": {"query": "find: "}}, "puts prompts before texts"),
-        ("config.json", {"model_type": "modernbert"}, "one of bert, roberta, distilbert is needed"),
-        ("config.json", {"auto_map": {"AutoModel": "code.py"}}, "code"),
-    ],
-)
-def test_what_cannot_be_read_of_sentence_transformers_is_said(file, change, words, tmp_path):
-    written(tmp_path)
-    path = tmp_path / "model" / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ModelError, match=words):
-        export(tmp_path / "model", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_table_of_other_words_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, free=True)
-    path = tmp_path / "model" / "query_0_SparseStaticEmbedding" / "tokenizer.json"
-    record = json.loads(path.read_text())
-    record["model"]["vocab"]["newword"] = 280
-    path.write_text(json.dumps(record))
-    with pytest.raises(ModelError, match="has other words than the model of documents"):
-        export(tmp_path / "model", tmp_path / "out")
-
-
-@pytest.mark.parametrize("definition", ["{}", '{"model": 5}'])
-def test_a_damaged_tokenizer_of_a_table_is_said(definition: str, tmp_path: Path) -> None:
-    written(tmp_path, free=True)
-    (tmp_path / "model" / "query_0_SparseStaticEmbedding" / "tokenizer.json").write_text(definition)
-    with pytest.raises(ModelError, match="cannot be opened"):
-        export(tmp_path / "model", tmp_path / "out")
-
-
-def test_a_table_that_lacks_words_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, free=True)
-    file = tmp_path / "model" / "query_0_SparseStaticEmbedding" / "model.safetensors"
-    save_file({"weight": load_file(file)["weight"][:-40]}, file)
-    with pytest.raises(ModelError, match=r"has weights of the shape \(\d+,\), \d+ to \d+ are needed"):
-        export(tmp_path / "model", tmp_path / "out")
-
-
 @pytest.mark.parametrize("given", ["texts", "records", "attachments"])
 def test_what_such_a_model_cannot_take_is_refused(given: str, tmp_path: Path) -> None:
     """Before, `--documents` and the rest were dropped in silence."""
-    written(tmp_path)
     things = {"texts": ["a text"], "records": {"adaptation": {}}, "attachments": {"x": tmp_path}}
     with pytest.raises(ModelError, match="compared over generated texts, not over documents"):
-        export(tmp_path / "model", tmp_path / "out", **{given: things[given]})
+        export(golden("splade"), tmp_path / "out", **{given: things[given]})
     assert not (tmp_path / "out").exists()
 
 

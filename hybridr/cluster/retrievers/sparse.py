@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field
-
 from ..record import Record
-from ..record_parts import RepresentationState
 from . import Retriever
 
 SPARSE_FIELD = "hybridr_sparse"
@@ -85,20 +82,10 @@ class SparseRetriever(Retriever):
         return spread
 
 
-class SparseState(RepresentationState):
-    """State of an index's token weights: their encoder, the pruning (how many weights a document keeps, and
-    the smallest as a share of its largest), and the spread of scores for queries of length 1.
-    """
-
-    about = "sparse weights"
-    pruning: tuple[int, float]
-    spread: float | None = Field(None, gt=0)
-
-
 def spread_in(record: Record) -> float | None:
     """Return the spread of sparse scores in an index's record; None without weights or measurement."""
-    text = record.representations.get(SparseRetriever.name)
-    return SparseState.parse(text).spread if text else None
+    state = record.representation(SparseRetriever.name)
+    return state.spread if state else None
 
 
 def feature_name(token: str) -> str:

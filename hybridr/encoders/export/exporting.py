@@ -30,7 +30,7 @@ from ..model_usage import read_usage
 from ..opening import OnnxEncoder, cosines_of, is_encoder, read_encoder_entry, verify_encoder
 from ..quantization import quantize
 from ..registry import KnownEncoder, declared_languages, encoder_languages, is_default, known_encoder
-from ..stored_models import CLASSIFIER, read_modules, read_object
+from ..stored_models import CLASSIFIER, read_object
 from ..tokens import TOKENIZER_FILE, random_texts
 from .fetched_models import (
     UNWANTED,
@@ -143,7 +143,6 @@ def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:
 
 
 SPARSE, PAIRS, TOKENS = "export_sparse", "export_pairs", "export_multi_vector"
-SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
 """Export function in `training/graph_exports.py` for each ranker without single vectors."""
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
@@ -163,10 +162,10 @@ def export(
 ) -> Path:
     """Write an encoder folder that hybridr, transformers, sentence-transformers and ONNX Runtime open.
 
-    encoder: a retriever, a ranker of `assemble`, or a folder of either. One without a vector per text becomes
-    a `hybridr.SparseEncoder` (uniCOIL, SPLADE), `PairScorer` (re-rankers, sequence classifiers) or
-    `MultiVectorEncoder` (ColBERT, PyLate's), and takes no `texts`, `records` or `attachments`. One with a
-    parallel adapter opens in ONNX Runtime only.
+    encoder: a retriever, a ranker of `assemble`, or a folder of a retriever or sequence classifier. One
+    without a vector per text becomes a `SparseEncoder` (uniCOIL, SPLADE), `PairScorer` (re-rankers, sequence
+    classifiers) or `MultiVectorEncoder` (ColBERT), and takes no `texts`, `records` or `attachments`. One with
+    a parallel adapter opens in ONNX Runtime only.
     folder: replaced atomically; it may be the source's own
     precision: "int8" adds a quantised graph, which then encodes documents
     texts: the first 128 compare ONNX with torch (without torch, the first 16 with numpy, for the BERT
@@ -247,23 +246,15 @@ def read_by_torch(folder: Path) -> Exportable:
 
 
 def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
-    """Return the function that exports a ranker or folder without single vectors; None for one with vectors.
-
-    Such folders are those of sentence-transformers' SparseEncoder, of PyLate or a MultiVectorEncoder, and
-    sequence classifiers of transformers.
+    """Return the function that exports a ranker without single vectors, or a folder with a sequence
+    classifier; None for an encoder with vectors.
     """
     function = None
     if hasattr(encoder, "origins"):
         function = GRAPH_RANKERS.get(encoder.ranker)
     elif isinstance(encoder, (Path, str)):
-        folder = Path(encoder)
-        kinds = {kind for kind, _ in read_modules(folder)} if (folder / "modules.json").is_file() else set()
-        classes = read_object(folder, "config.json").get("architectures")
-        if SPARSE_MODULES & kinds:
-            function = SPARSE
-        elif {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
-            function = TOKENS
-        elif isinstance(classes, list) and any(str(name).endswith(CLASSIFIER) for name in classes):
+        classes = read_object(Path(encoder), "config.json").get("architectures")
+        if isinstance(classes, list) and any(str(name).endswith(CLASSIFIER) for name in classes):
             function = PAIRS
     if function is None:
         return None

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from ...cluster.connection import Cluster
 from ...cluster.dialects import Version
 from ...cluster.record import Record
+from ...cluster.record_parts import RepresentationState
 from ...cluster.token_field import BITS_MAPPING, stored_bytes
 from ...encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoders.graph_folders import GraphFolder, graph_entry, open_once
@@ -210,13 +211,12 @@ class InDocValues(Representation):
 class ByOwnEncoder(Representation, Protocol):
     """A representation made by a separate encoder, from the folder that the setting `folder` names.
 
-    A member sets the `kind` of the folder, the class `State` that the record keeps, the `field` of
-    documents, and the number of texts on which its scores are `measured`.
+    A member sets the `kind` of the folder, the `field` of documents, and the number of texts on which its
+    scores are `measured`.
     """
 
     kind: ClassVar[type[GraphFolder]]
     folder: ClassVar[str]
-    State: ClassVar[type[Any]]
     field: ClassVar[str]
     measured: ClassVar[int]
     reads_tokens: ClassVar[bool] = False
@@ -229,17 +229,12 @@ class ByOwnEncoder(Representation, Protocol):
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Return a line with the encoder's fingerprint and what is kept of its output."""
-        state = cls.State.parse(record.representations[cls.name])
-        return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
-
-    @staticmethod
-    def kept_by(state: Any) -> str:
-        """Return in words what is kept of the encoder's output."""
+        """Return a line with the encoder's fingerprint."""
+        return f"{cls.compared} by {RepresentationState.parse(record.representations[cls.name]).encoder[:12]}"
 
     def planned(self, vectors: int, size: int) -> str:
-        """Return a line of the plan: what is kept, and its size."""
-        return f"{self.compared}, {self.kept_by(self.own_state)}: about {size / 1e6:,.1f} MB a copy"
+        """Return a line of the plan on its size."""
+        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy"
 
     def fitted(self, sample: Sample) -> str:
         """Measure the spread of scores on sampled texts; return the state with it, as JSON."""
@@ -260,16 +255,17 @@ class ByOwnEncoder(Representation, Protocol):
         open_once(cls.kind, folder)
 
     @cached_property
-    def own_state(self) -> Any:
+    def own_state(self) -> RepresentationState:
         """Return its state: from the record of the index, else from the settings."""
         if self.state:
-            return self.State.parse(self.state)
+            return RepresentationState.parse(self.state)
         encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint
-        return self.State(encoder=encoder, **self.state_settings)
+        return RepresentationState(encoder=encoder)
 
     @property
-    def state_settings(self) -> dict[str, Any]:
-        """Return the fields of the state that come from settings, without the encoder."""
+    def job(self) -> dict[str, Any]:
+        """Return the encoder's fingerprint, without what was measured."""
+        return {self.name: self.own_state.encoder}
 
     @cached_property
     def own_encoder(self) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ...cluster.dialects import Version
 from ...cluster.record import Record
-from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseState, feature_name
+from ...cluster.record_parts import RepresentationState
+from ...cluster.retrievers.sparse import SPARSE_FIELD, feature_name
 from ...encoders.graph_folders import SparseEncoder, open_once
 from ...languages import middle_words
 from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
@@ -18,44 +19,28 @@ from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 BLOCK = 10
 COUNTED_TEXTS = 50
 BYTES_A_WEIGHT = 54  # on disk, in `_source` and index (docs/measured/ranking.md)
+MAX_WEIGHTS = 400  # of a document
 MAX_DIFFERENCE = 0.02  # share of the sum of weights by which stored and recomputed ones may differ
 
 
 class Sparse(ByOwnEncoder):
-    """Weights of the tokens of a text. Its state is the encoder's fingerprint, the pruning and the spread of
-    scores, as JSON.
+    """Weights of the tokens of a text. Its state is the encoder's fingerprint and the spread of scores, as
+    JSON.
     """
 
     name = "sparse"
     help = "weights of tokens, by --sparse-encoder"
     compared = "sparse weights"
     setting = "representations"
-    kind, State, folder = SparseEncoder, SparseState, "sparse_encoder"
+    kind, folder = SparseEncoder, "sparse_encoder"
     field, measured = SPARSE_FIELD, 50
-
-    @staticmethod
-    def kept_by(state: SparseState) -> str:
-        """Return in words how many weights of a document are kept."""
-        limit, share = state.pruning
-        limited = f"at most {limit} a document"
-        return f"{limited} that reach {share:g} of its largest" if share else limited
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
         """Return a function that weighs the tokens of queries with the documents' sparse encoder."""
-        fingerprint = SparseState.parse(record.representations[cls.name]).encoder
+        fingerprint = RepresentationState.parse(record.representations[cls.name]).encoder
         opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, fingerprint))
         return lambda texts: opened().encode_queries(texts)
-
-    @property
-    def state_settings(self) -> dict[str, Any]:
-        """Return the pruning."""
-        return {"pruning": self.settings.sparse_pruning}
-
-    @property
-    def job(self) -> dict[str, Any]:
-        """Return the encoder's fingerprint and the pruning, without what was measured."""
-        return {self.name: [self.own_state.encoder, *self.own_state.pruning]}
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Return the mapping of the field of weights."""
@@ -78,9 +63,10 @@ class Sparse(ByOwnEncoder):
         return round(float(np.mean([block.std() for block in blocks])), 6) or None
 
     def encode(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Return the token weights of texts, pruned."""
+        """Return the largest token weights of texts."""
         return [
-            pruned(weights, *self.own_state.pruning) for weights in self.own_encoder.encode_documents(texts)
+            dict(sorted(weights.items(), key=lambda item: -item[1])[:MAX_WEIGHTS])
+            for weights in self.own_encoder.encode_documents(texts)
         ]
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
@@ -100,10 +86,3 @@ class Sparse(ByOwnEncoder):
         """Return the estimated bytes of a document's weights, from a sample."""
         weights = self.encode([text for text in sample(COUNTED_TEXTS) if text.strip()])
         return BYTES_A_WEIGHT * sum(map(len, weights)) / max(1, len(weights))
-
-
-def pruned(weights: Mapping[str, float], limit: int, share: float) -> dict[str, float]:
-    """Return the `limit` largest weights of a document, without those below `share` of the largest."""
-    heaviest = sorted(weights, key=lambda token: -weights[token])[:limit]
-    threshold = share * weights[heaviest[0]] if heaviest else 0.0
-    return {token: weights[token] for token in heaviest if weights[token] >= threshold}

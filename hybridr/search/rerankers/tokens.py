@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...cluster.token_field import TOKENS_FIELD, TokenState, max_sims, stored_bytes
+from ...cluster.token_field import TOKENS_FIELD, max_sims, stored_bytes
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage
@@ -49,16 +49,16 @@ class LateInteraction(Reranker):
     own_settings = LateInteractionSettings
 
     def __init__(self, access: IndexAccess, settings: LateInteractionSettings) -> None:
-        state = TokenState.of(access.info.record)
+        state = access.info.record.representation("token_vectors")
         assert state
-        self.access, self.state, self.reach = access, state, settings.token_candidates
+        self.access, self.reach = access, settings.token_candidates
         self.encoder = open_once(MultiVectorEncoder, settings.token_encoder, state.encoder)
         self.factor = settings.token_weight * scale_factor(state.spread or 0.0, MINILM_SPREAD)
 
     @staticmethod
     def obstacle(access: IndexAccess) -> str | None:
         """Return a reason if token vectors are missing, incomplete or not calibrated; else None."""
-        if (state := TokenState.of(access.info.record)) is None:
+        if (state := access.info.record.representation("token_vectors")) is None:
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"
         if access.info.record.state != "complete":
             return "its vectors of tokens are not complete"
@@ -77,7 +77,7 @@ class LateInteraction(Reranker):
             queries = self.encoder.encode_queries([listed.query for listed in lists])
             stored = {doc: vectors for page in futures for doc, vectors in page.result().items()}
         raw = [
-            max_sims(query, [stored.get(doc_id, b"") for doc_id in doc_ids], self.state).tolist()
+            max_sims(query, [stored.get(doc_id, b"") for doc_id in doc_ids]).tolist()
             for query, doc_ids in zip(queries, ids, strict=True)
         ]
         return [

@@ -15,7 +15,6 @@ from hybridr.encoders.graph_folders import SparseEncoder
 from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.remembered import forget_encoder
 from hybridr.indexing.reindexing import plan, reindex, sync
-from hybridr.indexing.representations.sparse import pruned
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, put_documents
@@ -38,7 +37,7 @@ def wanted(in_place: bool = False, **more: Any) -> ReindexSettings:
     return ReindexSettings(sparse_encoder=exported(), **given)
 
 
-def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
+def assert_weights_fit(cluster: Cluster, name: str) -> None:
     """Every document has the weights of its present text, or none without text."""
     documents = raw(cluster, resolve(cluster, name).name)
     encoder = SparseEncoder(exported())
@@ -46,7 +45,7 @@ def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
         if not found["text"]:
             assert SPARSE_FIELD not in found
             continue
-        expected = pruned(encoder.encode_documents([found["text"]])[0], most, 0.0)
+        [expected] = encoder.encode_documents([found["text"]])
         assert len(expected) > 5
         weights = {feature_name(token): weight for token, weight in expected.items()}
         assert found[SPARSE_FIELD] == pytest.approx(weights, rel=1e-3, abs=1e-4), doc_id
@@ -57,7 +56,7 @@ def test_weights_are_written_resumed_synced_and_removed(cluster, source):
     check_a_life(cluster, source, settings, (22, 1), lambda: assert_weights_fit(cluster, source), "signs")
     [holding] = status(cluster, source).holdings
     fingerprint = SparseEncoder(exported()).fingerprint
-    assert holding.representations == (f"sparse weights by {fingerprint[:12]}, at most 400 a document",)
+    assert holding.representations == (f"sparse weights by {fingerprint[:12]}",)
     script = {"script": {"source": f"ctx._source.{SPARSE_FIELD}.clear()"}}
     cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
     assert problems(cluster, source) == {"sparse weights": ["d1"]}
@@ -65,19 +64,16 @@ def test_weights_are_written_resumed_synced_and_removed(cluster, source):
     assert raw(cluster, source)["d2"] == before["d2"]
 
 
-def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(cluster, source):
-    few = wanted(representations=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
-    todo = plan(cluster, source, HashingEncoder(), few)
+def test_weights_are_planned_and_another_encoder_is_another_index(cluster, source):
+    settings = wanted(representations=("dense", "sparse"), term_table=True)
+    todo = plan(cluster, source, HashingEncoder(), settings)
     assert todo.requests[0]["body"]["mappings"]["properties"][SPARSE_FIELD] == {"type": "rank_features"}
-    assert todo.proposal.remarks[0].startswith(
-        "sparse weights, at most 10 a document that reach 0.1 of its largest: about"
-    )
-    made = reindex(cluster, source, HashingEncoder(), few).destination
-    assert_weights_fit(cluster, source, 10)
-    other = wanted(alias=f"{source}-2", sparse_pruning=(10, 0.0))
+    assert todo.proposal.remarks[0].startswith("sparse weights: about")
+    made = reindex(cluster, source, HashingEncoder(), settings).destination
+    assert_weights_fit(cluster, source)
+    other = wanted(alias=f"{source}-2").model_copy(update={"sparse_encoder": exported("unicoil")})
     assert reindex(cluster, source, HashingEncoder(), other).destination != made
     state = json.loads(resolve(cluster, made).record.representations["sparse"])
-    assert state["pruning"] == [10, 0.1]
     assert state["spread"] > 0
 
 
