@@ -27,7 +27,6 @@ from .record_parts import (
     Part,
     Ranking,
     Remembered,
-    RepresentationState,
     SemanticModels,
     Tuned,
 )
@@ -163,11 +162,6 @@ class Record(Part):
         values = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
         values |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
         return self.changed(tuning=Tuned(**values) if values else None, memory=ranking.memory)
-
-    def representation(self, name: str) -> RepresentationState | None:
-        """Return the state of a representation with an encoder of its own, if any. Raises DataError."""
-        text = self.representations.get(name)
-        return RepresentationState.parse(text) if text else None
 
     @property
     def running_experiment(self) -> Experiment | None:

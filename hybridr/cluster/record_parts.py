@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -177,6 +178,11 @@ class RepresentationState(BaseModel):
     model_config = ConfigDict(frozen=True)
     encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
     spread: float | None = Field(None, gt=0)
+
+    @classmethod
+    def of(cls, representations: Mapping[str, str], name: str) -> RepresentationState | None:
+        """Return the state that a record keeps of a representation, if any. Raises DataError."""
+        return cls.parse(representations[name]) if representations.get(name) else None
 
     @classmethod
     def parse(cls, text: str) -> RepresentationState:

@@ -96,7 +96,7 @@ def stored_bytes(
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded
 
 
-TOKENS_FIELD = "hybridr_token_vectors"
+TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
 BLOCK_VECTORS = 32  # vectors
 
 

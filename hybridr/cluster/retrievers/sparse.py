@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..record import Record
+from ..record_parts import RepresentationState
 from . import Retriever
 
 SPARSE_FIELD = "hybridr_sparse"
@@ -84,7 +85,7 @@ class SparseRetriever(Retriever):
 
 def spread_in(record: Record) -> float | None:
     """Return the spread of sparse scores in an index's record; None without weights or measurement."""
-    state = record.representation(SparseRetriever.name)
+    state = RepresentationState.of(record.representations, SparseRetriever.name)
     return state.spread if state else None
 
 

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...cluster.token_field import TOKENS_FIELD, max_sims, stored_bytes
+from ...cluster.record_parts import RepresentationState
+from ...cluster.token_field import TOKENS_FIELD, TOKENS_REPRESENTATION, max_sims, stored_bytes
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage
@@ -49,7 +50,7 @@ class LateInteraction(Reranker):
     own_settings = LateInteractionSettings
 
     def __init__(self, access: IndexAccess, settings: LateInteractionSettings) -> None:
-        state = access.info.record.representation("token_vectors")
+        state = RepresentationState.of(access.info.record.representations, TOKENS_REPRESENTATION)
         assert state
         self.access, self.reach = access, settings.token_candidates
         self.encoder = open_once(MultiVectorEncoder, settings.token_encoder, state.encoder)
@@ -58,7 +59,8 @@ class LateInteraction(Reranker):
     @staticmethod
     def obstacle(access: IndexAccess) -> str | None:
         """Return a reason if token vectors are missing, incomplete or not calibrated; else None."""
-        if (state := access.info.record.representation("token_vectors")) is None:
+        state = RepresentationState.of(access.info.record.representations, TOKENS_REPRESENTATION)
+        if state is None:
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"
         if access.info.record.state != "complete":
             return "its vectors of tokens are not complete"
