@@ -56,9 +56,9 @@ def serve(url: str, index: str) -> None:
     sent: list[bytes] = []
     send = Relay.send
 
-    def remembering(relay: Relay, request: Any, call: Any = None) -> Any:
+    def remembering(relay: Relay, request: Any) -> Any:
         sent.append(request.body)
-        return send(relay, request, call)
+        return send(relay, request)
 
     Relay.send = remembering  # type: ignore[method-assign]
     cluster = connect(url)

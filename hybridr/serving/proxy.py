@@ -5,7 +5,7 @@ ranked on the way, as by `deploy --way transparent`; if anything prevents that, 
 
 URLs of searches are parsed by strict rules and written again from the parsed parts: exactly what was checked
 is sent to the cluster. No character of a client's URL is passed on directly. So no other parser (h11,
-Starlette, urllib3, a proxy before the cluster) can see another path or parameter in it.
+Starlette, a proxy before the cluster) can see another path or parameter in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastapi import FastAPI, Request, Response
 
 from ..cluster.dialects import ApiRequest
 from ..cluster.record import WHOLE, Scope, scope_of
-from ..cluster.relay import Call, ClientRequest, ClusterAnswer, Relay, forwarded_headers
+from ..cluster.relay import ClientRequest, ClusterAnswer, Relay, forwarded_headers
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
@@ -260,9 +260,11 @@ class Proxy:
 
     async def send(self, request: Request, upstream: ClientRequest) -> ClusterAnswer:
         """Return the cluster's answer; close the connection if the client leaves or time is up."""
-        call = Call()
-        work = self.searches.threads.run(partial(self.relay.send, upstream, call), call.end)
-        return await client_result(request, work, self.relay.bounds.seconds)
+        return await client_result(request, self._send(upstream), self.relay.bounds.seconds)
+
+    async def _send(self, upstream: ClientRequest) -> ClusterAnswer:
+        async with self.searches.threads.place():
+            return await self.relay.send(upstream)
 
     async def rewrite(self, request: Request, upstream: ClientRequest, search: ClientSearch) -> RewriteResult:
         """Return the ranked body of a search, or the reason why it is not ranked; raises nothing."""

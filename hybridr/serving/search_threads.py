@@ -1,5 +1,5 @@
-"""Threads for requests to the cluster, shared fairly among clients, with time limits and detection of clients
-that left.
+"""Threads and places for requests to the cluster, shared fairly among clients, with time limits and detection
+of clients that left.
 """
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from threading import Lock
@@ -30,10 +31,10 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Turn:
-    """A call that waits for a thread or runs in one."""
+    """A call that waits for a thread or runs in one; without `work` it runs in the event loop."""
 
     client: str
-    work: Callable[[], Any]
+    work: Callable[[], Any] | None
     context: Context
     begun: bool = False
     result: Future[Any] = field(default_factory=Future)
@@ -56,28 +57,46 @@ class SearchThreads:
         self._calls: Counter[str] = Counter()
         self._last_change: dict[str | None, float] = {None: time.monotonic()}
 
-    async def run(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread; return its result or raise its error.
 
-        `stop` is called if the caller is cancelled while the work runs. Raises Busy if too many calls wait,
-        or no thread becomes free for `stalled_s` seconds.
+        Raises Busy if too many calls wait, or no thread becomes free for `stalled_s` seconds.
         """
         turn = self._enter(work)
+        try:
+            value: T = await self._result(turn)
+            return value
+        finally:
+            self._withdraw(turn)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Take the place of a thread for the length of the block, which works in the event loop. Raises Busy
+        as `run`.
+        """
+        turn = self._enter(None)
+        try:
+            if not turn.begun:
+                await self._result(turn)
+            yield
+        finally:
+            self._withdraw(turn)
+            if turn.begun:
+                self._end(turn)
+
+    async def _result(self, turn: Turn) -> Any:
+        """Return the result of a turn's work, or raise its error; Busy if it waits for too long."""
         result = asyncio.wrap_future(turn.result)
         try:
             while not result.done():
                 await asyncio.wait({result}, timeout=None if turn.begun else self.stalled_s)
                 if not result.done() and self._is_stalled(turn) and self._withdraw(turn):
                     raise Busy("the cluster is slow: no search has ended for a while")
-            value: T = result.result()
-            return value
+            return result.result()
         finally:
-            if not result.done() and not self._withdraw(turn):
-                result.add_done_callback(asyncio.Future.exception)  # marks the error as read: no caller waits
-                if stop is not None:
-                    stop()
+            result.add_done_callback(asyncio.Future.exception)  # marks an error as read: no caller may wait
 
-    def _enter(self, work: Callable[[], Any]) -> Turn:
+    def _enter(self, work: Callable[[], Any] | None) -> Turn:
         """Queue a call and return its turn. Raises Busy if too many calls wait."""
         turn = Turn(CLIENT.get(), work, copy_context())  # the context holds the client's X-Opaque-Id
         with self._lock:
@@ -100,12 +119,15 @@ class SearchThreads:
             turn.begun = turn.result.set_running_or_notify_cancel()
             self._running[turn.client] += 1
             self._last_change[None] = self._last_change[turn.client] = time.monotonic()
-            self._pool.submit(turn.context.run, self._work, turn)
+            if turn.work is None:
+                turn.result.set_result(None)
+            else:
+                self._pool.submit(turn.context.run, self._work, turn, turn.work)
 
-    def _work(self, turn: Turn) -> None:
+    def _work(self, turn: Turn, work: Callable[[], Any]) -> None:
         """Run a turn's work in a thread, and set its result or error."""
         try:
-            value = turn.work()
+            value = work()
         except BaseException as error:
             self._end(turn)
             turn.result.set_exception(error)

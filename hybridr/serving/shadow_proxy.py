@@ -4,6 +4,7 @@ behind them.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ import orjson
 from fastapi import Request, Response
 
 from ..cluster.record import WHOLE, IndexInfo, scope_of
-from ..cluster.relay import Call, ClientRequest, ClusterAnswer, Relay
+from ..cluster.relay import ClientRequest, ClusterAnswer, Relay
 from ..errors import ClusterError
 from ..relevance.shadows import MAX_KEPT, ShadowedRequest, ShadowFile
 from .proxy import (
@@ -68,6 +69,8 @@ class ShadowingProxy(Proxy):
         self._waiting: Queue[ClientExchange] = Queue(MAX_WAITING)
         self._known: dict[str, tuple[float, bool]] = {}
         self._skipped = self._compared = self._failures = 0
+        self._loop = asyncio.new_event_loop()  # of the thread, which has connections of its own
+        self._relay = Relay(relay.settings, relay.watch)
         Thread(target=self._work, name="hybridr-shadow", daemon=True).start()
 
     async def search(self, request: Request) -> Response:
@@ -133,7 +136,8 @@ class ShadowingProxy(Proxy):
 
         def send(body: Mapping[str, Any]) -> dict[str, Any]:
             """Search the index with vectors and return the answer. Raises ClusterError."""
-            answer = self.relay.send(json_search(upstream, target, self.translated(search, body)), Call())
+            request = json_search(upstream, target, self.translated(search, body))
+            answer = self._loop.run_until_complete(self._relay.send(request))
             if answer.status >= BAD_REQUEST:
                 raise ClusterError("the index with vectors refused a search", status=answer.status)
             parsed: dict[str, Any] = orjson.loads(answer.body)

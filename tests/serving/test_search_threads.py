@@ -27,10 +27,10 @@ from support.raw_http import status_of
 BODY = b'{"query":{"match":{"text":"two words"}}}'
 
 
-def run_as(client: str, threads: SearchThreads, work: Callable[[], Any], **options: Any) -> asyncio.Task[Any]:
+def run_as(client: str, threads: SearchThreads, work: Callable[[], Any]) -> asyncio.Task[Any]:
     async def asking() -> Any:
         CLIENT.set(client)
-        return await threads.run(work, **options)
+        return await threads.run(work)
 
     return asyncio.create_task(asking())
 
@@ -71,20 +71,16 @@ def test_108_calls_that_end_keep_the_others_waiting() -> None:
 
 
 @pytest.mark.attack(108)
-def test_108_a_call_that_nobody_waits_for_is_stopped_or_never_begins() -> None:
-    released, stopped, worked = Event(), Event(), []
-
-    def stop() -> None:
-        stopped.set()
-        released.set()
+def test_108_a_call_that_nobody_waits_for_never_begins() -> None:
+    released, worked = Event(), []
 
     async def main() -> None:
         threads = SearchThreads(3)
-        first = run_as("a", threads, lambda: released.wait(20), stop=stop)
+        first = run_as("a", threads, lambda: released.wait(20))
         others = [run_as("a", threads, lambda: worked.append(1)) for _ in range(1)]
         await asyncio.sleep(0.1)
         assert others[0].done()
-        second = run_as("a", threads, lambda: released.wait(20), stop=stop)
+        second = run_as("a", threads, lambda: released.wait(20))
         waiting = [
             run_as("b", threads, lambda: released.wait(20)),
             run_as("c", threads, lambda: worked.append(2)),
@@ -92,16 +88,61 @@ def test_108_a_call_that_nobody_waits_for_is_stopped_or_never_begins() -> None:
         await asyncio.sleep(0.1)
         for task in (*waiting, first):
             task.cancel()
+        released.set()
         await asyncio.gather(first, second, *waiting, return_exceptions=True)
-        assert stopped.is_set()
         assert await run_as("a", threads, lambda: 1) == 1
         await asyncio.sleep(0.1)
-        assert not threads._calls
-        assert not threads._running
-        assert set(threads._last_change) == {None}
+        assert_idle(threads)
 
     asyncio.run(main())
     assert worked[:1] == [1]
+
+
+def assert_idle(threads: SearchThreads) -> None:
+    assert not threads._calls
+    assert not threads._running
+    assert not threads._waiting
+    assert set(threads._last_change) == {None}
+
+
+@pytest.mark.attack(108)
+def test_108_places_without_a_thread_are_shared_as_threads_are() -> None:
+    released, inside = asyncio.Event(), list[str]()
+
+    def take(client: str, threads: SearchThreads) -> asyncio.Task[None]:
+        async def taking() -> None:
+            CLIENT.set(client)
+            async with threads.place():
+                inside.append(client)
+                await released.wait()
+
+        return asyncio.create_task(taking())
+
+    async def main() -> None:
+        threads = SearchThreads(200, stalled_s=0.5)
+        crowd = [take("a", threads) for _ in range(35)]
+        await asyncio.sleep(0.1)
+        assert inside == ["a"] * 30
+        assert await run_as("b", threads, lambda: 1) == 1
+        others = [take(f"c{number}", threads) for number in range(10)]
+        with pytest.raises(Busy, match="slow"):
+            await run_as("d", threads, lambda: 1)
+        with pytest.raises(Busy, match="slow"):
+            await take("d", threads)
+        assert sum(task.done() for task in crowd) == 5
+        for task in crowd[:2]:  # those that wait take the places of clients that leave
+            task.cancel()
+        late = [take("e", threads), run_as("e", threads, lambda: inside.append("thread"))]
+        await asyncio.sleep(0.2)
+        assert inside[-2:] in (["e", "thread"], ["thread", "e"])
+        waiting = take("a", threads)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        released.set()
+        await asyncio.gather(*crowd, *others, *late, waiting, return_exceptions=True)
+        assert_idle(threads)
+
+    asyncio.run(main())
 
 
 class HungCluster:

@@ -18,7 +18,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.doorway import listen
+from hybridr.serving.doorway import TimedProtocol, listen
 from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, text_number
 
@@ -49,7 +49,8 @@ class Server:
     def start(self) -> None:
         listener = listen("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]
-        self.server = uvicorn.Server(uvicorn.Config(self, log_level="error", lifespan="off"))
+        config = uvicorn.Config(self, log_level="error", lifespan="off", http=TimedProtocol)
+        self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
         self.thread.start()
 

@@ -22,7 +22,7 @@ from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.doorway import listen
+from hybridr.serving.doorway import TimedProtocol, listen
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove, status
 from support.corpus import fill_index, reindexed, text_number
@@ -125,7 +125,9 @@ def test_a_deployment_that_cannot_be_taken_over_is_told(cluster, index_name, dep
 def server() -> Iterator[tuple[str, Callable[[], None]]]:
     """An embedding server, by its address, and what ends it."""
     listener = listen("127.0.0.1", 0)
-    running = uvicorn.Server(uvicorn.Config(create_app(HashingEncoder()), log_level="error", lifespan="off"))
+    app = create_app(HashingEncoder())
+    config = uvicorn.Config(app, log_level="error", lifespan="off", http=TimedProtocol)
+    running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
     thread.start()
 

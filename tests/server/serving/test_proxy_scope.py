@@ -86,9 +86,9 @@ def sending(cluster: Cluster, index: str, proxy: Any) -> Iterator[Sending]:
     sent: list[ClientRequest] = []
     send = Relay.send
 
-    def noted(relay: Relay, asked: ClientRequest, *rest: Any) -> ClusterAnswer:
+    async def noted(relay: Relay, asked: ClientRequest) -> ClusterAnswer:
         sent.append(asked)
-        return send(relay, asked, *rest)
+        return await send(relay, asked)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Relay, "send", noted)

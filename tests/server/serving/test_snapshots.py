@@ -158,8 +158,8 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster
     alias, ended, passed = f"{index_name}-hybridr", threading.Event(), list[tuple[bytes, bytes]]()
     send = Relay.send
 
-    def noted(relay: Relay, sent: ClientRequest, *rest: Any) -> ClusterAnswer:
-        answer = send(relay, sent, *rest)
+    async def noted(relay: Relay, sent: ClientRequest) -> ClusterAnswer:
+        answer = await send(relay, sent)
         passed.append((sent.body, answer.body))
         return answer
 
