@@ -12,7 +12,7 @@ from .destinations import (
     destination_pattern,
     is_destination,
     is_destination_of,
-    is_of_replaced_source,
+    is_unlisted,
 )
 from .record import IndexInfo
 
@@ -75,13 +75,14 @@ def switch_actions(
 
 
 def is_related(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Return whether an index is the source, or holds vectors of it or of the index that it replaced.
+    """Return whether an index is the source, or says that it holds vectors of it or of the index that it
+    replaced.
 
     Always True without a source.
     """
     if source is None or old.uuid == source.uuid:
         return True
-    return is_destination_of(old, source) or is_of_replaced_source(old, source)
+    return is_destination_of(old, source) or is_unlisted(old, source)
 
 
 def companion_aliases(

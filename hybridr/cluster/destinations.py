@@ -125,6 +125,19 @@ def is_of_replaced_source(info: IndexInfo, source: IndexInfo) -> bool:
     return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and matches
 
 
+def is_unlisted(info: IndexInfo, source: IndexInfo) -> bool:
+    """Return whether an index says that it holds vectors of this source, or of one that this source replaced,
+    but the source does not list it.
+
+    Besides a forged record, this is what an index becomes that an owner or a lifecycle policy shrinks, clones
+    or restores from a snapshot: it gets another uuid.
+    """
+    if is_of_replaced_source(info, source):
+        return True
+    claims = is_destination(info) and not info.record.in_place and info.record.source == source.name
+    return claims and not is_destination_of(info, source)
+
+
 def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Return the source index of a destination.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from shlex import quote
 from typing import Any, TypeAlias
 
@@ -33,8 +34,8 @@ from ..cluster.destinations import (
     is_destination,
     is_destination_of,
     is_in_place,
-    is_of_replaced_source,
     is_restored,
+    is_unlisted,
     reindex_command,
 )
 from ..cluster.known_problems import require_no_loss
@@ -112,8 +113,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     target = check_alias(view, alias, info, discard=settings.discard)
     job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
     current = index_of_job(cluster, view, info, job)
-    numbers = [generation_number(generation) for generation in view.indices(destination_pattern(info.name))]
-    destination = current.name if current else f"{info.name}-hybridr-{max(numbers, default=0) + 1}"
+    destination = current.name if current else new_name(view, info)
     side_index = HOME + info.name if settings.term_table else ""
     limit_notes = check_limits(cluster, info, current=current, side_index=side_index)
     matching = None if current else matching_templates(cluster, destination)
@@ -138,6 +138,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     shaping = [current.settings] if current else [template.settings for template in matching or ()]
     cautions = cautions_of(cluster, info, destination, (alias, *companions), shaping)
     others = [generation for generation in destinations(view, info) if generation.name != destination]
+    require_movable(cluster, others, target, alias, current)
     proposal = replace(proposal, alias_notes=tuple(notes_on_staying_aliases(others, alias)))
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
     carried = {index: entry for index, entry in writes.items() if entry or not entry.deletes_known}
@@ -152,6 +153,14 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     return Plan(
         proposal, destination, record, exists, live, requests, disk, remarks, details, cautions=cautions
     )
+
+
+def new_name(view: IndexView, info: IndexInfo) -> str:
+    """Return the name of the next index with vectors of a source, which no index and no alias has."""
+    indices = view.indices(destination_pattern(info.name))
+    names = {name for index in indices for name in (index.name, *index.aliases)}
+    first = 1 + max(map(generation_number, indices), default=0)
+    return next(name for number in count(first) if (name := f"{info.name}-hybridr-{number}") not in names)
 
 
 def filling_requests(
@@ -330,9 +339,29 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) 
             f"alias '{alias}' points to '{target.name}', which was not made from '{info.name}'",
             hint=f"--alias NAME chooses another name; or point it to '{info.name}' first, by POST /_aliases",
         )
-    if is_of_replaced_source(target, info) and not discard:
+    if is_unlisted(target, info) and not discard:
         require_nothing_lost(view.cluster, target, info, f"leaves them in '{target.name}'")
     return target
+
+
+def require_movable(
+    cluster: Cluster,
+    others: Iterable[IndexInfo],
+    target: IndexInfo | None,
+    alias: str,
+    current: IndexInfo | None,
+) -> None:
+    """Raise ClusterError if a block of another index would stop this run at its end: of the index `target`,
+    which the alias leaves, or of `others` with vectors, whose records get the position of clients' writes.
+
+    `current` is the index that an earlier run of this job created; it may have these writes already.
+    """
+    uuid = current.uuid if current else None
+    changing = {info.name: info for info in others if info.record.carried_into != uuid}
+    if target and target.uuid != uuid:
+        changing[target.name] = target
+    obstacles = [obstacle for info in changing.values() for obstacle in alias_obstacles(cluster, info)]
+    require_no_obstacle(obstacles, f"the move of '{alias}' and of clients' writes")
 
 
 def new_record(
@@ -348,7 +377,7 @@ def new_record(
         is_same = current is not None and target.name == current.name
         previous = previous_index(target, alias) if is_same else target.name
     origin = "moved" if target else "made"
-    if target is not None and is_of_replaced_source(target, proposal.info):
+    if target is not None and is_unlisted(target, proposal.info):
         origin = target.record.aliases.get(alias, origin)
     record = {
         "passages": None,  # written even without passages

@@ -159,23 +159,28 @@ def caught_refusal(check: Callable[[], None], *, dry_run: bool) -> dict[str, str
 
 
 def require_nothing_lost(cluster: Cluster, old: IndexInfo, source: IndexInfo, fate: str) -> None:
-    """Raise ClusterError, with the count, if `source` replaced an earlier source and lacks documents that
-    clients wrote in `old`, an index with vectors of that earlier source, or holds them with other content.
+    """Raise ClusterError, with the counts, if `source` lacks what clients wrote in `old`, an index with
+    vectors that it does not list (`is_unlisted`), or holds it with other content.
 
+    Deletes count too, unless `old` was made from an index that `source` replaced: then they are unknown.
     `fate` says in the hint what `--discard` does to these documents.
     """
+    is_replaced = old.record.source_uuid != source.uuid
+    deleted = 0 if is_replaced else sum(map(len, ClientWrites(cluster, old).deleted_pages()))
     compared = old.with_record(old.record.changed(source=source.name, synced=None, taken={}))
     pages = ClientWrites(cluster, compared).written_pairs()
     ids = sorted({document.doc_id for page in pages for document, _ in page})
-    if not ids:
+    if not ids and not deleted:
         return
+    reason = "was built anew" if is_replaced else "does not list that index"
+    deletes = f", and still holds {deleted:,} that they deleted" if deleted else ""
     query = {"ids": {"values": ids[:NAMED_IDS]}}
     selection = {"index": old.name, "query": query, "_source": {"excludes": sorted(own_fields(old))}}
     body = json_bytes({"source": selection, "dest": {"index": source.name}}).decode()
     part = f" the first {NAMED_IDS}" if len(ids) > NAMED_IDS else ""
     raise ClusterError(
-        f"'{source.name}' was built anew and lacks {quantity(len(ids), 'document')} as clients wrote them in "
-        f"'{old.name}'",
+        f"'{source.name}' {reason} and lacks {quantity(len(ids), 'document')} as clients wrote them in "
+        f"'{old.name}'{deletes}",
         hint=f"POST /_reindex {body} copies{part} and overwrites what is there; --discard {fate}",
     )
 

@@ -26,7 +26,7 @@ from ..cluster.destinations import (
     event_change,
     generation_number,
     is_destination_of,
-    is_of_replaced_source,
+    is_unlisted,
     register_destination,
     rewrite,
     rewrite_in_view,
@@ -376,7 +376,7 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
     target = check_alias(view, alias, source, discard=job.settings.discard)
     alias_moves = target is not None and target.name != todo.destination
     deployment = None
-    earlier = target if target is not None and is_of_replaced_source(target, source) else None
+    earlier = target if target is not None and is_unlisted(target, source) else None
     if earlier is not None and (former_deployment := earlier.record.deployment):
         deployment = Succession(former_deployment.way, None, deploy_command(info, former_deployment))
     if target is not None and alias_moves and is_destination_of(target, source):
