@@ -9,7 +9,7 @@ from hybridr.cluster.connection import path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.doctor.diagnosis import diagnose, trial_steps
-from hybridr.doctor.health_checks import Check
+from hybridr.doctor.health_checks import Check, vector_checks
 from support.corpus import reindexed
 from support.rights import PASSWORD, change_role, make_users
 
@@ -154,3 +154,17 @@ def test_indices_with_vectors_are_looked_at(cluster, index_name):
     assert found["scripts"].ok is None
     assert "search.allow_expensive_queries is false" in found["scripts"].found
     assert [check for check in found.values() if check.ok is False] == []
+
+
+def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_name):
+    hidden = {"settings": {"number_of_replicas": 0, "index.hidden": True}}
+    made = reindexed(cluster, index_name, 20, **hidden).destination
+
+    def check() -> Check:
+        (found,) = [check for check in vector_checks(cluster) if check.name == f"vectors {made}"]
+        return found
+
+    assert check().ok
+    cluster.request("POST", path_of(made, "_close"))
+    assert (check().ok, check().fix) == (None, f"POST /{made}/_open")
+    assert "it is closed" in check().found
