@@ -12,6 +12,8 @@ from .record import IndexInfo
 DERIVED = "index.derived_source.enabled"
 """Setting with which an index rebuilds `_source` from field values at each request."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
+SYNTHETIC_MODES = ("logsdb", "time_series")
+"""Values of Elasticsearch's `index.mode` whose `_source` is synthetic unless a setting says otherwise."""
 VECTOR_FIELD = rb'"(dense|knn)_vector"'
 RELOAD = "load the documents again from where they came, into an index whose _source is whole"
 
@@ -31,6 +33,8 @@ def require_whole_source(info: IndexInfo) -> None:
     require_stored_source(info)
     loss = ""
     mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
+    if mode is None and info.settings.get("index.mode") in SYNTHETIC_MODES:
+        mode = "synthetic"
     mapping_json = orjson.dumps(info.properties)
     if str(mode).lower() == "synthetic":
         loss = "keeps no documents, they are made anew of fields (synthetic _source)"

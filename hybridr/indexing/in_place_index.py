@@ -30,6 +30,12 @@ PAINLESS = "lang-painless"
 ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
 CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
 
+UNFIT = {
+    DERIVED: "has a derived source, which takes no vectors",
+    "index.append_only.enabled": "takes no updates of its documents",
+}
+"""Settings of an index that cannot take vectors in place, each with the reason."""
+
 
 class Marks(NamedTuple):
     """Inputs of an index's marks: the encoder's fingerprint, its input limit, the text fields."""
@@ -142,10 +148,9 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
             f"index '{info.name}' was made without index.knn, which cannot be switched on later, even closed",
             hint=f"{way} (--alias NAME moves yours)   or clone it with index.knn as docs/reindex.md says",
         )
-    if str(info.settings.get(DERIVED)).lower() == "true":
-        raise ClusterError(
-            f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=way
-        )
+    for setting, problem in UNFIT.items():
+        if str(info.settings.get(setting)).lower() == "true":
+            raise ClusterError(f"index '{info.name}' {problem} ({setting})", hint=way)
 
 
 def check_same_job(info: IndexInfo, job: str, fields_change: str) -> None:

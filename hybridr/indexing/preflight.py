@@ -54,6 +54,8 @@ CHANGED_HERE = (
     "requests.cache.enable",
 )
 """Settings that hybridr sets differently in a copy than in its source."""
+OF_PLUGIN = {"merge.policy.floor_segment": "2mb", "merge.policy.max_merge_at_once": "10"}
+"""Settings that the k-NN plugin itself gives to each new index with `index.knn` (seen on 3.6.0)."""
 RUINOUS = "analysis.* similarity.* blocks.* hidden mapping.* sort.* routing_partition_size".split()
 """Template settings that change which documents a copy finds or accepts, or that prevent its creation."""
 LIFECYCLE = "index.lifecycle.name"
@@ -82,7 +84,8 @@ def settings_not_copied(settings: Mapping[str, Any]) -> list[str]:
 def differing_settings(copy: IndexInfo, source: IndexInfo) -> list[str]:
     """Return the names of settings that a user changed on a copy or on its source after copying."""
     copied, original = copied_settings(copy.settings), copied_settings(source.settings)
-    names = {name for name in copied.keys() | original.keys() if copied.get(name) != original.get(name)}
+    expected = {name: value for name, value in OF_PLUGIN.items() if copied.get(name) == value} | original
+    names = {name for name in copied.keys() | original.keys() if copied.get(name) != expected.get(name)}
     return sorted(f"index.{name}" for name in names if not matches(name, CHANGED_HERE))
 
 

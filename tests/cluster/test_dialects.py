@@ -193,6 +193,10 @@ VECTORS = {"properties": {"own": {"type": "dense_vector", "dims": 2, "index": Fa
     [
         ({"_source": {"mode": "synthetic"}}, {}, "synthetic _source"),
         ({}, {"index.mapping.source.mode": "synthetic"}, "synthetic _source"),
+        ({}, {"index.mode": "logsdb"}, "synthetic _source"),
+        ({}, {"index.mode": "time_series"}, "synthetic _source"),
+        ({}, {"index.mode": "logsdb", "index.mapping.source.mode": "stored"}, None),
+        ({}, {"index.mode": "lookup"}, None),
         (VECTORS, {WITHOUT_VECTORS: "true"}, "gives no vectors back"),
         (VECTORS, {}, None),
         ({}, {WITHOUT_VECTORS: "true"}, None),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hybridr.indexing.preflight import copied_settings, settings_not_copied
+from hybridr.cluster.record import IndexInfo
+from hybridr.indexing.preflight import copied_settings, differing_settings, settings_not_copied
 
 CHOSEN = {
     "index.number_of_shards": "3",
@@ -39,3 +40,17 @@ def test_what_its_owner_gave_it_and_stays_behind_is_named() -> None:
     told = settings_not_copied({**CHOSEN, **FOREIGN, **SERVERS})
     assert told == sorted(name.removeprefix("index.") for name in FOREIGN)
     assert settings_not_copied({**CHOSEN, **SERVERS, "index.replication.type": "DOCUMENT"}) == []
+
+
+def test_only_what_somebody_changed_differs() -> None:
+    def differing(copy: dict[str, str], source: dict[str, str]) -> list[str]:
+        copied, original = (IndexInfo("docs", settings, {}, {}) for settings in (copy, source))
+        return differing_settings(copied, original)
+
+    floor, merged = "index.merge.policy.floor_segment", "index.merge.policy.max_merge_at_once"
+    plugins = {floor: "2mb", merged: "10"}
+    assert differing(CHOSEN | plugins, CHOSEN) == [], "the k-NN plugin gives them to each of its indices"
+    assert differing(CHOSEN | plugins | {merged: "20"}, CHOSEN) == [merged]
+    assert differing(CHOSEN | plugins, CHOSEN | {floor: "4mb"}) == [floor]
+    assert differing(CHOSEN, CHOSEN | plugins) == [floor, merged]
+    assert differing({**CHOSEN, "index.max_ngram_diff": "9"}, CHOSEN) == ["index.max_ngram_diff"]

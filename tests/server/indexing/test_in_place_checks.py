@@ -55,13 +55,14 @@ def test_dry_run_sends_nothing(cluster, index_name, tiny, cli):
         ),
         ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"already has a field '{MARK_FIELD}'", ""),
         ({"blocks.write": True}, {}, "index.blocks.write", "_settings"),
+        ({"append_only.enabled": True}, {}, "takes no updates of its documents", "without --in-place"),
     ],
 )
 def test_refusals_before_anything_is_sent(cluster, index_name, settings, mappings, reason, hint):
     properties = {"text": {"type": "text"}, **mappings.get("properties", {})}
-    knn = {name: value for name, value in settings.items() if name == "knn"}
-    empty_index(cluster, index_name, knn, mappings | {"properties": properties})
-    bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": "anchor basket"}])
+    lasting = {name: value for name, value in settings.items() if not name.startswith("blocks")}
+    empty_index(cluster, index_name, lasting, mappings | {"properties": properties})
+    bulk(cluster, index_name, [{"index": {}}, {"text": "anchor basket"}])
     blocks = {name: value for name, value in settings.items() if name.startswith("blocks")}
     cluster.request("PUT", path_of(index_name, "_settings"), {"index": blocks or {"refresh_interval": "1s"}})
     before = cluster.index_info(index_name)
