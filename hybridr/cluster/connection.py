@@ -460,9 +460,14 @@ class IndexView:
         """Return a new snapshot for the same names."""
         return IndexView.of(self.cluster, *self.names)
 
+    def covers(self, pattern: str) -> bool:
+        """Return whether this snapshot has all indices that a name, alias or pattern stands for."""
+        prefixes = tuple(name.removesuffix("*") for name in self.names if name.endswith("*"))
+        return pattern in self.names or pattern.startswith(prefixes)
+
     def indices(self, pattern: str) -> list[IndexInfo]:
         """Return the descriptions of the indices that a name, alias or pattern stands for."""
-        if pattern not in self.names:
+        if not self.covers(pattern):
             return self.cluster.indices(pattern)
         prefix = pattern.removesuffix("*")
         return [
@@ -474,7 +479,7 @@ class IndexView:
 
     def index_info(self, name: str) -> IndexInfo:
         """Return the description of the one index behind a name or alias. Raises as `Cluster.index_info`."""
-        infos = self.indices(name) if name in self.names else []
+        infos = self.indices(name) if self.covers(name) else []
         return sole_index(name, infos) if infos else self.cluster.index_info(name)
 
 

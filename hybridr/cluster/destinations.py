@@ -88,6 +88,15 @@ def claiming_indices(cluster: IndexLookup, source: str) -> list[IndexInfo]:
     return sorted(claims, key=generation_number)
 
 
+def view_of(cluster: Cluster, name: str) -> IndexView:
+    """Return a view of an index or alias, of its source, and of all indices with vectors of that source."""
+    view = IndexView.of(cluster, name, destination_pattern(name))
+    sources = {info.record.source or info.name for info in view.indices(name) if has_readable_record(info)}
+    if len(sources) == 1 and (source := sources.pop()) != name:
+        return IndexView.of(cluster, name, source, destination_pattern(source))
+    return view
+
+
 def destination_pattern(source: str) -> str:
     """Return the pattern that matches the names of all indices with vectors of a source."""
     return f"{source}-hybridr-*"
@@ -138,17 +147,17 @@ def is_unlisted(info: IndexInfo, source: IndexInfo) -> bool:
     return claims and not is_destination_of(info, source)
 
 
-def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
+def require_source_index(cluster: IndexLookup, info: IndexInfo) -> IndexInfo:
     """Return the source index of a destination.
 
     Raises NotFound if the source does not exist; DataError if it is another index of that name, if its record
     does not list this destination, or if it lists none and several indices claim to be the one in use.
     """
     name = info.record.source
-    if not cluster.exists(name):
+    if not (infos := cluster.indices(name)):
         hint = f"restore it from a snapshot, then: hybridr reindex {shlex.quote(name)}"
         raise NotFound(f"'{name}', the source of '{info.name}', is gone", hint=hint)
-    source = cluster.index_info(name)
+    source = sole_index(name, infos)
     if info.record.source_uuid != source.uuid:
         raise DataError(
             f"'{name}' is not the index that '{info.name}' was made from, but a later one of that name",
@@ -252,7 +261,7 @@ def generation_number(info: IndexInfo) -> int:
     return int(match.group(1)) if match else 0
 
 
-def resolve(cluster: Cluster, name: str, *, whole_index: bool = False) -> IndexInfo:
+def resolve(cluster: IndexLookup, name: str, *, whole_index: bool = False) -> IndexInfo:
     """Return the index that a search of `name` uses, with the scope of that name.
 
     For a source this is its destination in use, or the source itself without one. For another name it is the
@@ -285,7 +294,7 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
     return info
 
 
-def resolve_complete(cluster: Cluster, name: str, *, whole_index: bool = True) -> IndexInfo:
+def resolve_complete(cluster: IndexLookup, name: str, *, whole_index: bool = True) -> IndexInfo:
     """Return the index that a search of `name` uses, as `resolve` does.
 
     Raises what `resolve` raises, and DataError unless the index has all its vectors.

@@ -136,13 +136,14 @@ def sample_sources(
 
     Raises DataError for an index without documents, or without text fields if none are named.
     """
-    if cluster.count(info) == 0:
+    if (total := cluster.count(info)) == 0:
         hint = f"hybridr load FOLDER --index {shlex.quote(info.name)}"
         raise DataError(f"index '{info.name}' is empty", hint=hint)
     if not fields and not text_field_candidates(info):
         raise no_text_fields(info)
     names = [field.name for field in mapped if field.type not in VECTOR_TYPES]
-    documents = sample_documents(cluster, info, size, fields=[*names, *fields], progress=progress)
+    fields = [*names, *fields]
+    documents = sample_documents(cluster, info, size, fields=fields, total=total, progress=progress)
     return [document.source for document in documents]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -19,15 +20,14 @@ from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
-from .routing import shards_in
+from .routing import copies_preference, shards_in
 from .semantic import plain_source
 from .stored_source import require_stored_source
 
 LOST_VIEW = "search_context_missing_exception"
-PAGE, ID_PAGE = 250, 1_000
+PAGE, ID_PAGE, CHUNK = 250, 1_000, 1_000
 DEEPEST = 10_000
 """Most documents of a sample, if the index allows a search as many hits."""
-CHUNK = 1000
 SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 Key: TypeAlias = "tuple[str, str]"
@@ -89,9 +89,8 @@ def read_pages(
 ) -> Iterator[list[SourceDocument]]:
     """Yield pages of the documents of an index in the range `share`.
 
-    Reading begins after `position`, if given, which each page moves on. Only documents that match the query
-    `where` are read. `fields` limits `_source`; None reads all of it. Raises DataError if `_source` is
-    disabled.
+    Reading begins after `position`, if given, which each page moves on. Only matches of the query `where` are
+    read. `fields` limits `_source`; None reads all of it. Raises DataError if `_source` is disabled.
     """
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
     require_stored_source(info)
@@ -125,18 +124,20 @@ def shards_shown(cluster: Cluster, info: IndexInfo) -> list[int]:
     return numbers
 
 
-def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | None:
+def settled_position(
+    cluster: Cluster, index: str | IndexInfo, since: Position | None = None
+) -> Position | None:
     """Return for each shard the `_seq_no` up to which every operation is finished and visible to searches.
 
     The highest visible `_seq_no` is not enough, since an operation can become visible after a later one. Up
-    to the global checkpoint all are finished. Return None without the rights to read it or to refresh.
+    to the global checkpoint all are finished. If nothing was written since the settled position `since`, no
+    refresh is needed. Return None without the rights to read the checkpoint or to refresh.
     """
 
     def global_checkpoints() -> Position:
         """Return the global checkpoint of each primary shard. Raises Unreachable if a shard is missing."""
-        path = path_of(info.name, "_stats", "docs")
-        indices = cluster.request("GET", path, params={"level": "shards"})["indices"]
-        shards = indices.get(info.name, {"shards": {}})["shards"]
+        answer = cluster.request("GET", path_of(info.name, "_stats", "docs"), params={"level": "shards"})
+        shards = answer["indices"].get(info.name, {"shards": {}})["shards"]
         primaries = {
             int(number): copy["seq_no"]["global_checkpoint"]
             for number, copies in shards.items()
@@ -149,8 +150,8 @@ def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | Non
 
     try:
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
-        position = cluster.patiently(global_checkpoints)
-        cluster.refresh(info.name)
+        if (position := cluster.patiently(global_checkpoints)) != since:
+            cluster.refresh(info.name)
     except AccessDenied:
         return None
     return position
@@ -168,8 +169,8 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
     """Count the operations between two settled positions that left no document (deletes, overwritten
     versions).
 
-    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between. Documents that
-    share a number, such as the first ones of a shrunk index, are counted as excess.
+    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between. Documents that share
+    a number, such as the first ones of a shrunk index, are counted as excess.
     """
     hidden = 0
     for shard, last in until.seq_no.items():
@@ -181,19 +182,29 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
 def _read_shard(
     cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the pages of one shard after `position`, which moves on; halve a page that is too large."""
+    """Yield the pages of one shard after `position`, which moves on; halve a page that is too large. What may
+    fit into a page is first read by one search; if it does not fit, all pages are read from a view.
+    """
+    number_filter, *where = body["query"]["bool"]["filter"]
+    bounds, preference = number_filter["range"]["_seq_no"], f"_shards:{shard}"
+    may_fit = bool(where) or bounds.get("lte", -1) - position.seq_no.get(shard, -1) < body["size"]
     while True:
         try:
-            with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
-                body["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
+            with nullcontext() if may_fit else cluster.point_in_time(info.name, preference=preference) as pit:
+                body |= {"pit": {"id": pit, "keep_alive": cluster.view_keep_alive}} if pit else {}
                 while True:
-                    bounds = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
                     bounds["gt"] = position.seq_no.get(shard, -1)
-                    documents = _next_page(cluster, info, body)
-                    if not documents:
+                    documents = view_documents(cluster, info, body, preference)
+                    if is_full := len(documents) == body["size"]:
+                        if may_fit:
+                            break
+                        documents = _whole_numbers(cluster, info, body, documents)
+                    if documents:
+                        yield documents
+                        position.seq_no[shard] = documents[-1].seq_no
+                    if not is_full:
                         return
-                    yield documents
-                    position.seq_no[shard] = documents[-1].seq_no
+            may_fit = False
         except ClusterError as error:
             if error.kind == TOO_LARGE and body["size"] > 1:
                 body["size"] //= 2
@@ -202,11 +213,10 @@ def _read_shard(
                 raise
 
 
-def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Return the documents of the next page: all documents of a `_seq_no`, or none of them."""
-    documents = view_documents(cluster, info, body)
-    if len(documents) < body["size"]:
-        return documents
+def _whole_numbers(
+    cluster: Cluster, info: IndexInfo, body: dict[str, Any], documents: list[SourceDocument]
+) -> list[SourceDocument]:
+    """Return a full page with all documents of a `_seq_no`, or none of them."""
     last = documents[-1].seq_no
     if complete := [document for document in documents if document.seq_no != last]:
         return complete
@@ -217,16 +227,21 @@ def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[
     return documents
 
 
-def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Run a search of a point in time within the index's scope and return its documents; every shard must
-    answer. Raises ClusterError (TOO_LARGE) at once if the node lacks memory for them.
+def view_documents(
+    cluster: Cluster, info: IndexInfo, body: dict[str, Any], preference: str | None = None
+) -> list[SourceDocument]:
+    """Run a search in the index's scope and return its documents; every shard must answer. Without a point in
+    time it asks the copies of `preference`. Raises ClusterError (TOO_LARGE) at once if the node lacks memory.
     """
-    scoped, without_retries = info.scope.body(body), cluster.with_patience(0.0)
+    without_retries, path, params = cluster.with_patience(0.0), "/_search", PLAIN
+    if "pit" not in body:
+        path = path_of(info.name, "_search")
+        params = PLAIN | copies_preference(cluster.segmented, info.name, preference)
 
     def ask() -> Any:
         """Search without retries: a node that lacks memory answers 429, like a busy one."""
         try:
-            return without_retries.request("POST", "/_search", scoped, PLAIN, every_shard=True)
+            return without_retries.request("POST", path, info.scope.body(body), params, every_shard=True)
         except ClusterError as error:
             if error.kind == BREAKER and body["size"] > 1:
                 raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
@@ -323,9 +338,7 @@ def _strings(value: Any) -> list[str]:
     """Return all non-blank strings in a value and in its nested lists."""
     if isinstance(value, str):
         return [value] if value.strip() else []
-    if isinstance(value, list):
-        return [part for item in value for part in _strings(item)]
-    return []
+    return [part for item in value for part in _strings(item)] if isinstance(value, list) else []
 
 
 def sample_documents(
@@ -335,15 +348,17 @@ def sample_documents(
     *,
     fields: Sequence[str] | None = None,
     seed: int = 13,
+    total: int | None = None,
     progress: Progress = silent,
 ) -> list[SourceDocument]:
     """Return all documents of an index that has at most `size`, else a random sample (at most `DEEPEST`).
 
-    `fields` limits `_source`; None reads all of it. Raises DataError if `_source` is disabled.
+    `total` is their number, if known. `fields` limits `_source`; None reads all of it. Raises DataError if
+    `_source` is disabled.
     """
     require_stored_source(info)
-    if cluster.count(info) <= size:
-        return list(read_documents(cluster, info, fields=fields, progress=progress))
+    if (cluster.count(info) if total is None else total) <= size:
+        return [document for page in read_pages(cluster, info, fields=fields) for document in page]
     size = min(size, info.result_window, DEEPEST)
     query = {"query": random_order_query({"match_all": {}}, seed), **hit_options(fields, info)}
     page = PAGE
@@ -391,26 +406,24 @@ def documents_by_id(
 def counterparts(
     cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, with_source: bool = True
 ) -> dict[Key, SourceDocument]:
-    """Return key of each of `documents` -> the index's document with the same id in the shard of its routing.
-
-    Documents are read as by `documents_by_id`. Those that the index lacks are left out.
+    """Return key of each of `documents` -> the index's document with the same id in the shard of its routing,
+    read as by `documents_by_id`. Those that the index lacks are left out.
     """
     ids = list({document.doc_id: None for document in documents})
     pages = documents_in_pages(cluster, info, ids, page=CHUNK, with_source=with_source)
     stored = {document.key: document for page in pages for document in page}
     key_by_id = {key[0]: key for key in stored}
-    unmatched_keys = [d.key for d in documents if d.doc_id in key_by_id and d.key not in stored]
-    stored_keys = {key: key_by_id[key[0]] for key in unmatched_keys if info.shards == 1}
-    for part in groups_of(unmatched_keys if info.shards > 1 else [], CHUNK):
+    unmatched = [d.key for d in documents if d.doc_id in key_by_id and d.key not in stored]
+    stored_keys = {key: key_by_id[key[0]] for key in unmatched if info.shards == 1}
+    for part in groups_of(unmatched if info.shards > 1 else [], CHUNK):
         stored_keys |= counterpart_keys(cluster, info, part)  # another routing may lead to the same shard
     sought_keys = {document.key: stored_keys.get(document.key, document.key) for document in documents}
     return {key: stored[stored_key] for key, stored_key in sought_keys.items() if stored_key in stored}
 
 
 def counterpart_keys(cluster: Cluster, info: IndexInfo, keys: Sequence[Key]) -> dict[Key, Key]:
-    """Return key -> key of the index's document with the same id, in the shard to which the routing leads.
-
-    Its routing may differ. Keys without such a document are left out.
+    """Return key -> key of the index's document with the same id, in the shard to which the routing leads;
+    its routing may differ. Keys without such a document are left out.
     """
     if info.mappings.get("_routing", {}).get("required"):
         keys = [(doc_id, routing) for doc_id, routing in keys if routing]
@@ -437,8 +450,8 @@ def hits_by_id(
 ) -> list[dict[str, Any]]:
     """Return the search hits of the documents with these ids, by as many searches as the result window needs.
 
-    An id that several shards hold gives several hits. `parts` are added to each search body. `query` scores
-    the documents or leaves some out; None finds all of them.
+    An id that several shards hold gives several hits. `parts` are added to each search body. `query`, if any,
+    scores the documents or leaves some out.
     """
     limit = index.result_window if isinstance(index, IndexInfo) else DEEPEST
     hits: list[dict[str, Any]] = []

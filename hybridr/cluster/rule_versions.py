@@ -8,7 +8,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from ..errors import AccessDenied, DataError, NotFound
-from .connection import Cluster, path_of
+from .connection import Cluster, IndexLookup, path_of
 from .record import IndexInfo, Record
 from .record_parts import KeptRules
 
@@ -22,12 +22,14 @@ def rules_index(info: IndexInfo) -> str:
     return (info.record.source or info.name) + BESIDE_SOURCE
 
 
-def newest_rules(cluster: Cluster, source: IndexInfo) -> KeptRules | None:
+def newest_rules(cluster: Cluster, source: IndexInfo, view: IndexLookup | None = None) -> KeptRules | None:
     """Return the newest rules of a source as a record holds them; None without rules or the right to read.
 
-    Rules outlive the indices with vectors that a rollback deletes. Raises DataError if they are malformed,
-    since without them banned documents would be shown.
+    A `view` tells whether there are any. Rules outlive the indices with vectors that a rollback deletes.
+    Raises DataError if they are malformed, since without them banned documents would be shown.
     """
+    if view is not None and not view.indices(rules_index(source)):
+        return None
     newest = newest_version(cluster, source)
     return newest if newest and newest.rules else None
 

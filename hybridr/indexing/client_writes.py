@@ -20,7 +20,7 @@ from shlex import quote
 from typing import Any
 
 from ..cluster.connection import Cluster, IndexLookup, json_bytes
-from ..cluster.destinations import MOVES, destinations, indices_in_use, is_destination, is_restored
+from ..cluster.destinations import MOVES, destinations, indices_in_use, is_destination, is_restored, view_of
 from ..cluster.reading import (
     Key,
     Position,
@@ -32,7 +32,7 @@ from ..cluster.reading import (
     read_pages,
     settled_position,
 )
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, WHOLE, IndexInfo
 from ..cluster.semantic import plain_source, stored_form
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound, SettingsError, quantity
@@ -193,9 +193,9 @@ def find_writes(
     `newer` is by default the index that clients search now. Nothing is changed. Descriptions of indices come
     from `view`, if given, instead of the cluster. Raises NotFound if the source is gone.
     """
-    if not cluster.exists(info.record.source):
+    view = view or view_of(cluster, str(info.record.source))
+    if not view.indices(str(info.record.source)):
         raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
-    view = view or cluster
     reader = ClientWrites(cluster, info, view)
     newer = newer or current_generation(view, view.index_info(reader.source))
     writes = reader.tally
@@ -304,7 +304,9 @@ class ClientWrites:
         index.
         """
         is_carried = self.carried_until is not None and not self.info.record.not_carried
-        return is_carried and settled_position(self.cluster, self.info) == self.carried_until
+        return (
+            is_carried and settled_position(self.cluster, self.info, self.carried_until) == self.carried_until
+        )
 
     def written_pairs(self) -> Iterator[list[Pair]]:
         """Yield pages of documents that clients wrote here and that differ from the source, each paired with
@@ -341,10 +343,10 @@ class ClientWrites:
         An index that clients do not search yields no documents that hybridr carried there from another index.
         """
         self.cluster.refresh(self.info.name)
-        share = share or Share(since=self.carried_until)
+        share, whole = share or Share(since=self.carried_until), replace(self.info, scope=WHOLE)
         contested = sorted(self.info.record.not_carried) if self.carried_until else []
         pages = chain(
-            read_pages(self.cluster, self.info.name, page=PAGE, share=share, where=CLIENT_WRITES),
+            read_pages(self.cluster, whole, page=PAGE, share=share, where=CLIENT_WRITES),
             documents_in_pages(self.cluster, self.info.name, contested, page=PAGE),
         )
         for page in pages:
@@ -434,7 +436,7 @@ class ClientWrites:
         """
         ids = sorted({doc_id for doc_id, _ in self.returned_hashes})
         yield from documents_in_pages(self.cluster, self.source, ids, page=PAGE, with_source=False)
-        originals = NumberedIndex(self.cluster, self.cluster.index_info(self.source), "_seq_no")
+        originals = NumberedIndex(self.cluster, self.source_info, "_seq_no")
         copies = NumberedIndex(self.cluster, self.info, SEQ_NO_FIELD)
         for shard, spans in differing_spans(originals, copies, until):
             last = until.seq_no.get(shard, -1)  # later documents were not copied, so they are not missing

@@ -104,7 +104,7 @@ class Fill:
         Also measures how long searches take without this load.
         """
         job.pace.wait(0)  # the first use measures searches
-        return cls(job, work, Meter(progress, 0 if since else job.cluster.count(job.source)))
+        return cls(job, work, Meter(progress, 0 if since else job.documents or job.cluster.count(job.source)))
 
     @property
     def stop(self) -> Event:
@@ -154,8 +154,9 @@ def fill_in_passes(task: Fill, since: Position | None, passes: int, total: Filli
     ones; add the counts to `total`.
     """
     job, position, share_runner = task.job, Position.at(since), runner(task.job.settings)
+    settled = since
     for _ in range(passes):
-        settled = settled_position(job.cluster, job.source_before)
+        settled = settled_position(job.cluster, job.source_before, settled)
         until = settled or visible_position(job.cluster, job.source_before)
         shares = cut_into_shares(job.cluster, job.source, position, until)
         if shares:

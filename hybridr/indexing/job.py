@@ -208,6 +208,8 @@ class Job:
     listener: TermTableBuilder | None = None
     initial_infos: tuple[IndexInfo, ...] = ()
     """Descriptions of source and destination when the job began, as far as they are known."""
+    documents: int = 0
+    """Documents of the source when the job was planned; 0 if unknown."""
 
     @property
     def encoder(self) -> Encoder:

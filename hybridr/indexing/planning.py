@@ -53,7 +53,7 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
 def answer_size_note(cluster: Cluster, index: IndexInfo, record: Record) -> str:
     """Return a line with the measured size of a response, with and without the fields that hybridr added."""
     fields = added_fields(record)
-    full, filtered = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
+    full, filtered = answer_bytes(cluster, index, (), fields)
     return (
         f"an answer of {HITS} whole documents has {kilobytes(full)}, {kilobytes(filtered)} without what was "
         f"added; {source_filter_advice(fields)}"
@@ -71,14 +71,16 @@ def source_filter_advice(fields: Sequence[str]) -> str:
     return f'clients leave it out by "_source": {left_out}'
 
 
-def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = ()) -> int:
-    """Return the size in bytes of a response with HITS whole documents, without the excluded fields.
+def answer_bytes(cluster: Cluster, index: IndexInfo, *excluded: Sequence[str]) -> list[int]:
+    """Return the sizes in bytes of a response with HITS whole documents, each without the excluded fields.
 
-    If the index allows only smaller pages, the size is extrapolated.
+    If the index allows only smaller pages, the sizes are extrapolated.
     """
     size = min(HITS, index.result_window)
-    body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
-    return round(len(json_bytes(cluster.search(index, body))) * HITS / size)
+    parts = {"size": size, "query": {"match_all": {}}}
+    bodies = [{**parts, "_source": {"excludes": list(fields)}} for fields in excluded]
+    answers = [answer | {"status": 200} for answer in cluster.msearch(index, bodies)]
+    return [round((len(json_bytes(answer)) - len(',"status":200')) * HITS / size) for answer in answers]
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Proposal:
     alias_notes: tuple[str, ...] = ()
     texts: dict[int, list[str]] = field(default_factory=dict, repr=False, compare=False)
     """Texts of the samples read so far, by sample size."""
+    view: IndexLookup | None = field(default=None, repr=False, compare=False)
+    """Descriptions of indices when the plan began."""
 
     @cached_property
     def recipe(self) -> TextRecipe:
@@ -183,8 +187,10 @@ class Proposal:
 
     def sample(self, count: int) -> list[str]:
         """Return the texts of `count` sampled documents, read once."""
+        count = min(count, self.documents)
         if count not in self.texts:
-            documents = sample_documents(self.cluster, self.info, count, fields=self.fields)
+            total = self.documents
+            documents = sample_documents(self.cluster, self.info, count, fields=self.fields, total=total)
             self.texts[count] = [self.recipe.text_of(document.source) for document in documents]
         return self.texts[count]
 
@@ -225,7 +231,7 @@ class Proposal:
             elif state:
                 states[representation.setting] = state
         encoder, settings = self.encoder, self.settings
-        rules = newest_rules(self.cluster, self.info) if record is None else None
+        rules = newest_rules(self.cluster, self.info, self.view) if record is None else None
         return {
             "role": ROLE,
             "source": self.info.name,
@@ -288,7 +294,7 @@ class Plan:
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
         numbers *= 1 + len(self.record.semantic.added if self.record.semantic else ())
         value_bytes = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
-        size = answer_bytes(proposal.cluster, proposal.info, fields)
+        (size,) = answer_bytes(proposal.cluster, proposal.info, fields)
         return (
             f"an answer of {HITS} whole documents grows from {kilobytes(size)} to about "
             f"{kilobytes(size + round(HITS * numbers * value_bytes))}; {source_filter_advice(fields)}"
@@ -362,6 +368,7 @@ def propose(
     proposal = Proposal(
         cluster, info, encoder, settings, count, choice.fields, searched, choice.named, choice.change
     )
+    proposal = replace(proposal, view=view)
     require_words_found(proposal)
     languages = offers_of(encoder).languages
     texts = proposal.sample(LANGUAGE_SAMPLE) if languages else []

@@ -31,6 +31,7 @@ from ..cluster.destinations import (
     register_destination,
     require_source_index,
     resolve_complete,
+    view_of,
     write_record,
 )
 from ..cluster.failures import EXISTS, is_busy
@@ -140,6 +141,7 @@ def reindex_planned(
         listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
     names, infos = (record.source, todo.destination), (info, proposal.info)
     job = Job(cluster, *names, recipe, rejects, listener=listener, initial_infos=infos)
+    job = replace(job, documents=proposal.documents)
     filling = fill(job, todo) if fill else target_of(job.settings).fill(job, progress=progress)
     ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
@@ -235,10 +237,12 @@ def sync(
     started, clock = datetime.now(timezone.utc), time.monotonic()
     settings = settings or ReindexSettings()
     cluster = cluster.with_patience(settings.patience_s)
-    info = resolve_complete(cluster, name)
-    target = target_of(info.record)
+    view = view_of(cluster, name)
+    info = resolve_complete(view, name)
+    target, infos = target_of(info.record), [info]
     if target.is_separate:
-        source = require_source_index(cluster, info)
+        source = require_source_index(view, info)
+        infos.append(source)
         if is_restored(info, source):
             raise DataError(
                 f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
@@ -249,20 +253,18 @@ def sync(
     if dry_run:
         return preview_sync(cluster, info, started)
     if target.is_separate:
-        register_destination(cluster, info)  # the reindex may have lacked the right to
+        register_destination(cluster, info, view)  # the reindex may have lacked the right to
     source_name = info.record.source if target.is_separate else info.name
     recipe = TextRecipe.of(info.record, encoder, settings)
-    job = Job(cluster, source_name, info.name, recipe, rejects_of(info), initial_infos=(info,))
+    job = Job(cluster, source_name, info.name, recipe, rejects_of(info), initial_infos=tuple(infos))
     job.rejects.clear()
     done = target.sync(job, info, progress)
     job.rejects.save()
-    source_info = cluster.index_info(job.source)
-    others = (
-        searched.name
-        for searched in indices_in_use(destinations(cluster, source_info))
-        if searched.uuid != info.uuid
-    )
-    differing = differing_fields(source_info, cluster.index_info(job.destination))
+    view = view_of(cluster, job.source)
+    source_info = view.index_info(job.source)
+    in_use = indices_in_use(destinations(view, source_info))
+    others = (searched.name for searched in in_use if searched.uuid != info.uuid)
+    differing = differing_fields(source_info, view.index_info(job.destination))
     started_at, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
     return SyncResult(job.source, job.destination, *done, started_at, seconds, differing, tuple(others))
 

@@ -19,6 +19,7 @@ from ..cluster.destinations import (
     record_event,
     require_source_index,
     resolve,
+    view_of,
     write_record,
 )
 from ..cluster.mappings import (
@@ -88,13 +89,13 @@ def rollback(
     that names a wrong index, ClusterError for a block of an index, and for writes of clients without
     `copy_back` or `discard`.
     """
-    current = index_to_leave(cluster, name)
+    view = view_of(cluster, name)
+    current = index_to_leave(view, name)
     alias, previous = current.record.alias, current.record.previous
-    to_source = previous == current.record.source
-    older = cluster.index_info(previous)
-    older_index = None if to_source else OlderIndex(cluster, older, current)
-    settled = settled_position(cluster, current.name)
-    writes = find_writes(cluster, current, older_index.info if older_index else None)
+    to_source, older = previous == current.record.source, view.index_info(previous)
+    older_index = None if to_source else OlderIndex(cluster, older, current, view)
+    settled = settled_position(cluster, current)
+    writes = find_writes(cluster, current, None if to_source else older, view)
     if older_index is not None:
         writes.deleted |= {document.key for page in older_index.deleted_later() for document in page}
 
@@ -155,7 +156,7 @@ def missing_operations(cluster: Cluster, info: IndexInfo) -> dict[str, int] | No
     return counts | {"no_vector": no_vector}
 
 
-def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
+def index_to_leave(cluster: IndexLookup, name: str) -> IndexInfo:
     """Return the index that the alias points to and will leave, with a record whose `alias` is that alias and
     whose `previous` is the index to which it returns.
 
@@ -175,7 +176,7 @@ def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
             hint=f"hybridr reindex {quote(name)}",
         )
     source, previous = require_source_index(cluster, current), previous_index(current, alias)
-    if not cluster.exists(previous):
+    if not cluster.indices(previous):
         raise NotFound(
             f"'{previous}', to which '{alias}' pointed before, does not exist any more",
             hint=f"hybridr remove {quote(source.name)}   moves aliases to '{source.name}'; "
@@ -202,7 +203,7 @@ def move_alias_back(
     alias, previous = current.record.alias, current.record.previous
     moving_aliases = {alias, *companion_aliases(alias, current, previous)}
     other_aliases = [name for name in moved_aliases(current) if name not in moving_aliases]
-    courier = Courier(cluster, current)
+    courier = Courier(cluster, current, view_of(cluster, str(current.record.source)))
     if copy_back:
         courier.return_all()
     if older is not None:
@@ -237,12 +238,11 @@ class OlderIndex:
     position of the source up to which all its changes are here; None if some are missing.
     """
 
-    def __init__(self, cluster: Cluster, info: IndexInfo, later: IndexInfo) -> None:
+    def __init__(self, cluster: Cluster, info: IndexInfo, later: IndexInfo, view: IndexLookup) -> None:
         self.cluster = cluster
         self.info = info
         self.later = later
-        source = cluster.index_info(info.record.source)
-        self.carried = carried_position(info, destinations(cluster, source))
+        self.carried = carried_position(info, destinations(view, view.index_info(info.record.source)))
         self.taken: dict[Key, int] = {}
         self.position: Position | None = None
 

@@ -337,7 +337,7 @@ def prepare_completion(
     count, refused = cluster.count(destination), job.rejects.ids()
     expected = expected_count(cluster, info, {*refused, *deleted})
     is_changing = is_live(info) or (
-        filling.settled and settled_position(cluster, job.source_before) != filling.until
+        filling.settled and settled_position(cluster, job.source_before, filling.until) != filling.until
     )
     if count != expected and not is_changing:
         raise ClusterError(

@@ -7,7 +7,7 @@ are compared for a random sample, and for every document that a client wrote in 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +20,7 @@ from ..cluster.destinations import is_destination, is_restored, resolve
 from ..cluster.mappings import differing_fields
 from ..cluster.reading import (
     ID_PAGE,
+    Key,
     Share,
     SourceDocument,
     counterparts,
@@ -41,7 +42,7 @@ from ..languages import first_words
 from ..records import Progress, silent
 from .client_writes import ClientWrites, content_of, expected_count, is_live, stale_documents
 from .filling import map_in_threads
-from .job import stored_states
+from .job import Stored, stored_states
 from .lag import cut_into_shares, visible_position
 from .recipe import TextRecipe
 from .semantic_models import other_embeddings
@@ -129,7 +130,8 @@ def compare_with_source(
     """Return the findings of comparing an index with its source. Raises NotFound if the source is gone."""
     source_info = extent.source or cluster.index_info(info.record.source)
     source = source_info.name
-    cluster.refresh(info.name)
+    if extent.until is None:
+        cluster.refresh(info.name)
     sightings = check_in_shares(
         cluster, source, extent, partial(check_states, cluster, source_info, info, extent.rejected)
     )
@@ -150,7 +152,7 @@ def compare_with_source(
     if is_restored(info, source_info):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *comparable]}
-    findings += compare_documents(cluster, source_info, info, list(documents.values()), encoder)
+    findings += compare_documents(cluster, source_info, info, list(documents.values()), encoder, stored)
     if info.record.semantic:
         whole_index = Extent(progress=extent.progress)
         embedded = check_in_shares(cluster, info.name, whole_index, partial(check_embeddings, cluster, info))
@@ -253,11 +255,16 @@ def compare_documents(
     info: IndexInfo,
     documents: list[SourceDocument],
     encoder: Encoder | None,
+    states: Mapping[Key, Stored],
 ) -> list[Finding]:
-    """Compare the bodies of documents with the source's, and their vectors with their text encoded again."""
+    """Compare the bodies of documents with the source's, and their vectors with their text encoded again.
+
+    `states` are stored states of documents that were just read.
+    """
     if not documents:
         return []
-    stored = {key[0]: state for key, state in stored_states(cluster, info.name, documents).items()}
+    unread = [document for document in documents if document.key not in states]
+    stored = {key[0]: state for key, state in {**states, **stored_states(cluster, info.name, unread)}.items()}
     cluster.refresh(info.name)  # makes visible what another process may have just written
     copies = counterparts(cluster, replace(info, semantic={}), documents)
     copied: Bodies = {d.doc_id: copies[d.key].source if d.key in copies else {} for d in documents}

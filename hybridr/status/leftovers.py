@@ -11,7 +11,13 @@ from typing import Any
 
 from ..cluster.connection import OWNER, PATTERNS, Cluster, path_of
 from ..cluster.default_pipeline import stored_pipeline
-from ..cluster.destinations import destination_pattern, destinations, forget_destinations, write_record
+from ..cluster.destinations import (
+    destination_pattern,
+    destinations,
+    forget_destinations,
+    view_of,
+    write_record,
+)
 from ..cluster.record import IndexInfo, Record, parse_index_info
 from ..cluster.remote_models import pipeline_model_deletions, send_deletions
 from ..errors import AccessDenied, NotFound
@@ -71,7 +77,7 @@ def rollback(
     index to drop; then nothing is changed.
     """
     require_one_option(copy_back, discard)
-    current = alias_moves.index_to_leave(cluster, name)
+    current = alias_moves.index_to_leave(view_of(cluster, name), name)
     requests = cleanup_requests(cluster, current) if drop else []
     result = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
     late_writes = Writes()

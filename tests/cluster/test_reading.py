@@ -53,9 +53,11 @@ class Small:
         self.holds, self.short = holds, short
         self.numbers = [place // same for place in range(documents)]
         self.asked: list[int] = []
+        self.views = 0
 
     def send(self, method: str, path: str, content: Any = None, *_: Any) -> Any:
         if path.endswith("point_in_time"):
+            self.views += method == "POST"
             return {"pit_id": "p"}
         body = json.loads(content)
         size, (behind, *same) = body["size"], body["query"]["bool"]["filter"]
@@ -90,11 +92,19 @@ def test_pages_shrink_where_a_node_lacks_the_memory_for_them() -> None:
     assert node.asked == [17, 8, *[4] * 8]
 
 
+@pytest.mark.parametrize(("documents", "asked", "views"), [(0, 1, 0), (16, 1, 0), (17, 3, 1), (33, 4, 1)])
+def test_what_fits_into_a_page_is_read_by_one_search(documents: int, asked: int, views: int) -> None:
+    """Pages of 16 documents and one more: several are of one moment, so the first is read again there."""
+    node = Small(holds=100, documents=documents)
+    assert read_from(node, patience_s=0) == [f"d{number}" for number in range(documents)]
+    assert (len(node.asked), node.views) == (asked, views)
+
+
 def test_a_node_that_lacks_the_memory_for_one_document_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
     node = Small(holds=1, short=2, documents=2)
     assert read_from(node, patience_s=60) == ["d0", "d1"]
-    assert node.asked == [17, 8, 4, 2, *[1] * 7]
+    assert node.asked == [17, 8, 4, 2, *[1] * 8]
     with pytest.raises(ClusterError, match="Data too large"):
         read_from(Small(holds=0), patience_s=0.01)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,9 @@ class OneIndex(Cluster):
 
     def search(self, *_: object, **__: object) -> dict[str, Any]:
         return {"hits": {"hits": []}}
+
+    def msearch(self, _: object, bodies: Sequence[object], *__: object) -> list[dict[str, Any]]:
+        return [self.search() for _ in bodies]
 
     @property
     def nodes(self) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from ...cluster.destinations import (
     is_restored,
     register_destination,
     rewrite,
+    view_of,
 )
 from ...cluster.reading import (
     ALL,
@@ -87,6 +88,7 @@ class Beside:
         planned = todo.record
         if todo.exists and planned.semantic:
             require_answer(cluster, planned.semantic, todo.proposal.encoder)
+        is_usable = False
         with ExitStack() as undoing:
             if not todo.live:
                 first, owners = todo.requests[-4], owners_pipeline(planned.original)
@@ -95,7 +97,8 @@ class Beside:
                 if planned.semantic and not todo.exists:
                     models = undoing.enter_context(created_models(cluster, todo))
                     body = new_index_body(todo.proposal, planned.changed(semantic=models))
-                cluster.request(first["method"], first["path"], body)
+                answer = cluster.request(first["method"], first["path"], body)
+                is_usable = not todo.exists and answer.get("shards_acknowledged", False)
         view = view_of_plan(cluster, todo)
         info = view.index_info(todo.destination)
         if todo.exists and ensure_wrapped(cluster, info) is not info:
@@ -105,7 +108,8 @@ class Beside:
             info = rewrite(cluster, info.name, partial(updated_record, planned))
             view = view_of_plan(cluster, todo)
         register_destination(cluster, info, view)
-        cluster.wait_until_usable(todo.destination)
+        if not is_usable:
+            cluster.wait_until_usable(todo.destination)
         return info
 
     def fill(
@@ -160,7 +164,7 @@ class Beside:
         filling, info = catch_up(job, info, progress=progress)
         if holds_too_many(job):
             filling.deleted += delete_vanished(job, filling.until)
-        convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
+        convoy = Convoy.of(job, view_of(job.cluster, job.source), info, left_only=True, progress=progress)
         filling.add(convoy.carry())
         convoy.record()
         renewal = encode_stale(job, filling.until, progress)
@@ -389,7 +393,7 @@ def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
     if not counts_agree(job):
         return True
     # Equal counts prove this only without concurrent writes: an insert may offset a delete.
-    return total.settled and settled_position(job.cluster, job.source_before) != total.until
+    return total.settled and settled_position(job.cluster, job.source_before, total.until) != total.until
 
 
 def delete_vanished(job: Job, until: Position) -> int:
