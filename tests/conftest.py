@@ -20,7 +20,7 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster import destinations
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.embedded import state as state_module
 from hybridr.cluster.embedded.configuration import launch_command
@@ -29,6 +29,7 @@ from hybridr.cluster.settings import NodeSettings
 from hybridr.demo import demo
 from hybridr.encoders.export import exporting
 from hybridr.files.local import cache_folder
+from support.corpus import drop_indices
 from support.java import OWN_OPTIONS, QUICK
 from support.places import COLLECTIONS
 from support.secured import start_secured
@@ -162,8 +163,7 @@ def index_name(cluster: Cluster) -> Iterator[str]:
     """Give a fresh index name; whatever begins with it, and is kept beside it, is deleted afterwards."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     yield name
-    for info in cluster.indices(f"{name}*,.hybridr-*-{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{name}*,.hybridr-*-{name}*")
 
 
 @pytest.fixture(scope="session")

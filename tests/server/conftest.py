@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.encoders.contract import checked_texts
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
@@ -50,9 +50,7 @@ def name(product: Cluster) -> Iterator[str]:
     """Give a name for an index of a product; it goes afterwards with all that was made of it."""
     fresh = f"t-{uuid.uuid4().hex[:8]}"
     yield fresh
-    for info in product.indices(f"{fresh}*,.hybridr-*-{fresh}*"):
-        product.request("PUT", path_of(info.name, "_settings"), {"index.blocks.read_only": None})
-        product.request("DELETE", path_of(info.name))
+    drop_indices(product, f"{fresh}*,.hybridr-*-{fresh}*")
 
 
 @pytest.fixture(scope="session", autouse=True)
