@@ -40,6 +40,7 @@ from hybridr.relevance.corpus import estimate_bytes, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import reset_tuning, tune
+from hybridr.search.calibration import PROBED
 from hybridr.search.rules.rules import add_rules, fetch_rules
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
@@ -221,7 +222,7 @@ def test_a_missing_right_is_no_bad_document(admin, bob):
 def test_the_scale_of_an_own_query_is_measured_with_the_role_of_a_search(admin, bob, tmp_path):
     """And a missing right is no fault of the request."""
     name, right = f"{INDEX}-scale", "indices:data/read/point_in_time/create"
-    fill_index(admin, name, 30)
+    fill_index(admin, name, PROBED + 1)  # all of a smaller index are read without a point in time
     reindex(admin, name, ENCODER)
     own = {"query": {"multi_match": {"query": text_number(7), "fields": ["text^2", "tags"]}}}
     whole = role_of("search", name)
