@@ -34,7 +34,9 @@ STRETCH, MAX_STRETCHES = 1 << 18, 1000
 """Operations compared at a time, so that memory does not grow with the index. If updates have used up very
 many operations, stretches are longer instead of more than 1,000."""
 PARTS = (1 << 6, 1 << 10, 1 << 14)
-"""Windows per stretch: of 4,096 operations first, then of 256 and of 16 within those that differ."""
+"""Windows per stretch: of 4,096 operations first, then of 256 and of 16 within those that differ. A short
+stretch begins with the smallest windows of which it has at most `FIRST_WINDOWS`."""
+FIRST_WINDOWS = 256
 WINDOWS_AT_ONCE = 4096
 CLAUSES = 512
 WITHIN = "_value % params.width"
@@ -121,9 +123,11 @@ def differing_spans(
         return
     width = max(STRETCH, operations.high // MAX_STRETCHES)
     for shard, stretch in product(range(left.info.shards), operations.cut(width)):
-        spans = [stretch]
-        for parts in PARTS:
-            windows = [window for span in spans for window in span.cut(width // parts)]
+        spans, widths = [stretch], [width // parts for parts in PARTS]
+        while len(widths) > 1 and stretch.high - stretch.low <= FIRST_WINDOWS * widths[1]:
+            del widths[0]
+        for window_width in widths:
+            windows = [window for span in spans for window in span.cut(window_width)]
             spans = []
             for start in range(0, len(windows), WINDOWS_AT_ONCE):
                 chunk = windows[start : start + WINDOWS_AT_ONCE]

@@ -8,6 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position, Share, SourceDocument, read_pages, settled_position
+from hybridr.indexing import lag
 from hybridr.indexing.lag import NumberedIndex, Operations, differing_spans
 from support.corpus import bulk, create, delete
 
@@ -45,7 +46,10 @@ def found(one: NumberedIndex, other: NumberedIndex) -> list[SourceDocument]:
     ]
 
 
-def test_a_copy_differs_only_where_one_side_lacks_something(pair):
+@pytest.mark.parametrize("first_windows", [256, 0])
+def test_a_copy_differs_only_where_one_side_lacks_something(pair, first_windows, monkeypatch):
+    """By the smallest windows at once, or by windows in windows."""
+    monkeypatch.setattr(lag, "FIRST_WINDOWS", first_windows)
     originals, copies = pair
     cluster = originals.cluster
     assert found(originals, copies) == found(copies, originals) == []
@@ -61,9 +65,16 @@ def test_a_copy_differs_only_where_one_side_lacks_something(pair):
     assert len(there) <= 5 * 16
 
 
-def test_more_spans_than_one_query_takes(pair, monkeypatch):
-    from hybridr.indexing import lag
+def test_a_short_stretch_is_compared_once(pair, sent):
+    originals, copies = pair
+    delete(originals.cluster, originals.info.name, "d4")
+    until = settled_position(originals.cluster, originals.info)
+    sent.clear()
+    assert list(differing_spans(originals, copies, until))
+    assert len(sent) == 2 * originals.info.shards
 
+
+def test_more_spans_than_one_query_takes(pair, monkeypatch):
     monkeypatch.setattr(lag, "CLAUSES", 1)
     monkeypatch.setattr(lag, "WINDOWS_AT_ONCE", 3)
     originals, copies = pair
