@@ -20,7 +20,7 @@ from support.pythons import run_python
 
 MEMBERS = (
     "search/signals/phrases.py",
-    "search/rerankers/mmr.py",
+    "search/rerankers/tokens.py",
     "status/sidecars/term_tables.py",
     "indexing/runners/ray.py",
 )

@@ -115,7 +115,7 @@ def calibrate(
         info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         measured_search = Search(cluster, info, encoder, settings=settings)
-        note = comparison_obstacle(measured_search.context, measured_search.reordering.names)
+        note = comparison_obstacle(measured_search.context)
         if unchanged and not note and (answers := info.record.answers):
             ranking = scoring_fingerprint(measured_search.context, measured_search.reordering.names)
             if answers.ranking == ranking and answers.documents == cluster.count(info.name):

@@ -297,12 +297,8 @@ class HitGains(NamedTuple):
 def possible_chains(names: Sequence[str]) -> list[Chain]:
     """Return the chains to try: each re-ranker, in this order, left out or at one weight and depth.
 
-    The empty chain comes first. `n` re-rankers have 10^n chains: 3 weights times 3 depths, or none. Raises
-    SettingsError for a re-ranker whose weight and depth `tune` may not choose.
+    The empty chain comes first. `n` re-rankers have 10^n chains: 3 weights times 3 depths, or none.
     """
-    for name in names:
-        if load_member(FAMILY, name).tuned_by is None:
-            raise SettingsError(f"the re-ranker '{name}' has no weight to tune", hint="--rerank none")
     choices = [
         [None, *(Step(name, weight, depth) for weight, depth in product(WEIGHTS, DEPTHS))] for name in names
     ]

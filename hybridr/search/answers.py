@@ -15,12 +15,10 @@ import numpy as np
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated
 from ..errors import SettingsError
-from ..families import load_member
 from ..files.local import fingerprint
 from ..records import Hits
 from .checks import HYBRID
 from .context import SearchContext
-from .rerankers import FAMILY as RERANKERS
 
 MARGIN_BELOW = 0.1
 """Once the best hit reaches the threshold, hits that score at most this much below the threshold stay too.
@@ -127,7 +125,7 @@ def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answer
     does not.
     """
     calibrated = context.info.record.answers
-    if reason := comparison_obstacle(context, reranking):
+    if reason := comparison_obstacle(context):
         return Answers(None, reason)
     if calibrated is None:
         return Answers(None, f"'{context.info.name}' was not calibrated")
@@ -136,14 +134,13 @@ def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answer
     return Answers(calibrated)
 
 
-def comparison_obstacle(context: SearchContext, reranking: Sequence[Any]) -> str:
+def comparison_obstacle(context: SearchContext) -> str:
     """Return why scores of a search cannot be compared between queries; empty if they can."""
     if context.mode != HYBRID:
         return f"only hybrid searches have it, not mode {context.mode}"
     if not context.fusion.scoring_clause:
         return f"the fusion '{context.fusion.name}' gives no true scores"
-    relative = [name for name in reranking[0] if not load_member(RERANKERS, name).adds]
-    return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
+    return ""
 
 
 def scoring_fingerprint(context: SearchContext, reranking: Sequence[Any]) -> str:

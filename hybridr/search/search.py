@@ -404,7 +404,7 @@ class Reordering:
     def reach(self) -> int:
         """Return how many of the best hits the re-rankers look at; later hits keep their places."""
         depth = self.context.settings.depth
-        return min(depth, max(reranker.reach or depth for reranker in self.members))
+        return min(depth, max(reranker.reach for reranker in self.members))
 
     @classmethod
     def from_names(
@@ -413,7 +413,7 @@ class Reordering:
         """Return the named re-rankers for a search; each takes from `values` the settings that it has.
 
         Raises SettingsError for unknown settings, for a re-ranker that cannot order hits of this index, and
-        for one that adds to scores if the fusion gives no true scores.
+        if the fusion gives no true scores.
         """
         access = IndexAccess(context.cluster, context.info)
         kinds: list[type[Reranker]] = [load_member(FAMILY, name) for name in names]
@@ -425,10 +425,9 @@ class Reordering:
             fields = unknown | kind.own_settings.model_fields.keys()
             settings = {name: value for name, value in values.items() if name in fields}
             rerankers.append(kind(access, kind.own_settings(**settings)))
-        adding = [reranker.name for reranker in rerankers if reranker.adds]
-        if adding and not context.fusion.scoring_clause:
+        if rerankers and not context.fusion.scoring_clause:
             raise SettingsError(
-                f"'{adding[0]}' adds to true scores, which the fusion '{context.fusion.name}' does not give",
+                f"'{names[0]}' adds to true scores, which the fusion '{context.fusion.name}' does not give",
                 hint="--fusion absolute",
             )
         return cls(context, contents, tuple(rerankers), reranker_settings=values if rerankers else {})
@@ -464,10 +463,9 @@ class Reordering:
         for reranker in self.members:
             to_read = [hits[: reranker.reach] for hits in best] if reranker.needs_texts else []
             contents = self.contents(to_read)
-            scales = self.scales(queries) if reranker.adds else [1.0] * len(queries)
             lists = [
                 QueryHits(query.text, hits, contents, scale, time_limited)
-                for query, hits, scale in zip(queries, best, scales, strict=True)
+                for query, hits, scale in zip(queries, best, self.scales(queries), strict=True)
             ]
             earlier, best = best, reranker.rescored(lists)
             for old, new in zip(earlier, best, strict=True):

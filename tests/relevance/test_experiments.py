@@ -109,10 +109,10 @@ def test_today_is_without_what_it_is_compared_with() -> None:
 
 def test_a_file_is_a_ranking_beside_all_that_ranks_today(tmp_path: Path) -> None:
     file = tmp_path / "half.toml"
-    file.write_text('[search]\ndense_weight = 0.3\nrerank = ["mmr"]\n')
+    file.write_text('[search]\ndense_weight = 0.3\nrerank = ["tokens"]\n')
     a, b = rankings_of(RECORD, "today", str(file), "docs")
     assert a.is_as(RECORD.ranking)
-    assert b == Ranking(search={"dense_weight": 0.3}, chain={"rerank": ["mmr"]}, memory=MEMORY)
+    assert b == Ranking(search={"dense_weight": 0.3}, chain={"rerank": ["tokens"]}, memory=MEMORY)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.relevance.judgement import Chain, Step
 from hybridr.relevance.tuning import DEPTHS, WEIGHTS, HitGains, ordered_by_chain, possible_chains
@@ -75,8 +74,3 @@ def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:
         },
     }
     assert str(both) == "tokens of 50, weight 0.25; then cross of 10, weight 1"
-
-
-def test_a_re_ranker_without_a_weight_cannot_be_tuned() -> None:
-    with pytest.raises(SettingsError, match="'mmr' has no weight"):
-        possible_chains(["mmr"])

@@ -14,7 +14,7 @@ from hybridr.families import member_names
 from hybridr.records import Query
 from hybridr.search import rerankers
 from hybridr.search.rerankers import FAMILY
-from hybridr.search.search import Search
+from hybridr.search.search import Reordering, Search
 from hybridr.search.settings import SearchSettings
 from support.members import one_more
 
@@ -31,6 +31,7 @@ class Shortest(Reranker):
         pass
 
     needs_texts = True
+    reach = 20
 
     def rescored(self, lists):
         return [self.one(each.hits, each.contents) for each in lists]
@@ -71,7 +72,8 @@ def shortest(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def search() -> Search:
+def search(monkeypatch: pytest.MonkeyPatch) -> Search:
+    monkeypatch.setattr(Reordering, "scales", lambda self, queries: [1.0] * len(queries))
     info = IndexInfo("docs", {"index.uuid": "1"}, {"properties": {"text": {"type": "text"}}}, {})
     settings = SearchSettings(lexical_fields=("text",), depth=20)
     return Search(OneAnswer(), info, mode="lexical", settings=settings)  # type: ignore[arg-type]

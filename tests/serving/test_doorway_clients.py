@@ -21,12 +21,12 @@ from hybridr.encoders.export.exporting import export
 from hybridr.serving import embeddings, snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from studies.serving_attack import attacked
 from studies.serving_memory import ask_server
 from support.asking import running
 from support.hashing import HashingEncoder
 from support.searches import StandInSearch
 from support.tiny import tiny_retriever
+from support.worst_clients import attacked
 
 DIM = 384
 

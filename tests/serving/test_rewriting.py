@@ -62,7 +62,7 @@ def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
 
 def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     reranked = ranking()
-    reranked.search.reranked_by.append("mmr")
+    reranked.search.reranked_by.append("cross")
     assert parsed_query(reranked, {"query": MATCH}) == NotRanked("fusion")
 
 

@@ -123,7 +123,7 @@ def answers(
 ) -> dict[str, Any]:
     """Ask in every way, and give all that was said, by the way."""
     ways = {fusion: SearchSettings(fusion=fusion) for fusion in ("absolute", "pipeline")}
-    ways |= {"phrases": SearchSettings(signals=("phrases",)), "mmr": SearchSettings(rerank="mmr")}
+    ways |= {"phrases": SearchSettings(signals=("phrases",))}
     searches = {name: Search(cluster, index, encoder, settings=way) for name, way in ways.items()}
     searches |= {mode: Search(cluster, index, encoder, mode) for mode in ("hybrid", "dense", "lexical")}
     searches["rm3"] = Search(cluster, index, mode="lexical", feedback="rm3")

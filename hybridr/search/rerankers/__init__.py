@@ -1,4 +1,4 @@
-"""Re-rankers: second rankings of the best hits of a query, one file each."""
+"""Re-rankers: scores that are added to the best hits of a query, one file each."""
 
 from __future__ import annotations
 
@@ -37,21 +37,20 @@ class QueryHits(NamedTuple):
 
 
 class Reranker(Protocol):
-    """A second ranking of the best hits of a search, chosen by `[search] rerank` or `Search.reranked(NAME)`.
+    """A score that is added to the best hits of a search, chosen by `[search] rerank` or
+    `Search.reranked(NAME)`.
 
     A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`, and `own_settings`, which
     `[search] rerank_settings` fills. It is made once a search. With `needs_texts`, it gets the texts of the
-    first `reach` documents (None: all) as the encoder reads them, because `Hit.text` is a marked fragment.
-    With `adds`, the search has to give true scores. `tuned_by` names its settings for the weight and for the
-    number of hits, if `tune` may choose them.
+    first `reach` documents as the encoder reads them, because `Hit.text` is a marked fragment. `tuned_by`
+    names its settings for the weight and for the number of hits, which `tune` may choose.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
     needs_texts: ClassVar[bool] = False
-    adds: ClassVar[bool] = False
-    tuned_by: ClassVar[tuple[str, str] | None] = None
-    reach: int | None = None
+    tuned_by: ClassVar[tuple[str, str]]
+    reach: int
     own_settings: ClassVar[type[Stage]] = NoSettings
 
     def __init__(self, access: IndexAccess, own_settings: Any) -> None:

@@ -48,7 +48,6 @@ class CrossReranker(Reranker):
     name = "cross"
     help = "read together with the query by a cross-encoder, whose score is added"
     needs_texts = True
-    adds = True
     tuned_by = "weight", "candidates"
     own_settings = CrossSettings
 

@@ -45,7 +45,6 @@ class LateInteraction(Reranker):
 
     name = "tokens"
     help = "by the vectors of their tokens, which reindex --token-encoder writes; the score is added"
-    adds = True
     tuned_by = "token_weight", "token_candidates"
     own_settings = LateInteractionSettings
 

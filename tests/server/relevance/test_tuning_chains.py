@@ -44,7 +44,7 @@ class Spelling(Reranker):
     """Knows the plural."""
 
     name = "throwaway"
-    adds = needs_texts = True
+    needs_texts = True
     tuned_by = "strength", "first"
     own_settings = SpellingSettings
 

@@ -35,6 +35,7 @@ class Unmoved(Reranker):
     """Leaves hits as they are."""
 
     name = "unmoved"
+    reach = 100
 
     def __init__(self) -> None:
         pass
@@ -142,10 +143,6 @@ def test_no_confidence_is_told_of_scores_that_are_made_otherwise(cluster, calibr
     pipeline = calibrate(cluster, name, encoder, search=SearchSettings(fusion="pipeline"))
     assert pipeline.answers is None
     assert "no true scores" in pipeline.note
-    diverse = Search(cluster, name, encoder).reranked("mmr")
-    assert diverse(text_number(7))[0].confidence is None
-    with pytest.raises(SettingsError, match="'mmr' gives no true scores"):
-        diverse.requiring(0.9)
     other = calibrate(cluster, name, HashingEncoder(dim=32, salt="another"))
     assert other.answers is None
     assert other.described.startswith("none, ")

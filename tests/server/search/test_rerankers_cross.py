@@ -138,7 +138,7 @@ def test_what_cannot_rank_is_told(plain, cluster, searchable, monkeypatch):
         with pytest.raises(SettingsError, match="weight: input should be"):
             plain.reranked("cross", folder=exported(), weight=weight)
     with pytest.raises(SettingsError, match="unknown setting 'wieght', did you mean 'weight'"):
-        plain.reranked("cross", "mmr", folder=exported(), wieght=1)
+        plain.reranked("cross", folder=exported(), wieght=1)
     with pytest.raises(ModelError, match="holds no pair scorer"):
         plain.reranked("cross", folder=SOURCE)
     stock = Search(cluster, name, encoder, settings=SearchSettings(fusion="pipeline"))

@@ -59,7 +59,6 @@ def ids(search: Search, text: str = TEXT, k: int = 10, **asked: Any) -> list[str
         ("hybrid", {}),
         ("hybrid", {"fusion": "pipeline"}),
         ("dense", {}),
-        ("hybrid", {"rerank": ("mmr",)}),
     ],
 )
 def test_pins_stand_on_top_bans_are_gone_and_pages_join(cluster, mode, settings):

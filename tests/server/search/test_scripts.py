@@ -62,8 +62,8 @@ def shown(hits: list[Hit]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"boost": "linear(year, 20):0.1"}, {"signals": ("none",), "dense_weight": 0.3}, {"rerank": "mmr"}],
-    ids=["default", "boost", "plain", "mmr"],
+    [{}, {"boost": "linear(year, 20):0.1"}, {"signals": ("none",), "dense_weight": 0.3}],
+    ids=["default", "boost", "plain"],
 )
 def test_it_ranks_by_the_same_scores(cluster, index, given):
     encoder, settings = HashingEncoder(dim=32), SearchSettings(depth=40, **given)

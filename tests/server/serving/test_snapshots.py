@@ -21,6 +21,7 @@ from hybridr.cluster.destinations import write_record
 from hybridr.cluster.relay import ClientRequest, ClusterAnswer, Relay
 from hybridr.errors import ClusterError, ModelError, NotFound, SettingsError
 from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms import storage
 from hybridr.search import client_query
 from hybridr.search.settings import SearchSettings
@@ -34,6 +35,7 @@ from support.corpus import bulk, put_documents, reindexed, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE
+from support.multi_vectors import exported
 
 ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
 TEXT = text_number(7)
@@ -362,8 +364,8 @@ def test_a_server_that_cannot_follow_answers_as_before_and_says_so(cluster, inde
 
 
 def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster, index_name):
-    reindexed(cluster, index_name, 30)
-    ranking = SearchSettings(rerank="mmr")
+    reindexed(cluster, index_name, 30, None, ReindexSettings(token_encoder=exported()))
+    ranking = SearchSettings(rerank="tokens")
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster, search=ranking)
     rollback(cluster, index_name, drop=True)
     answer = TestClient(app).post("/search", json={"query": TEXT})
