@@ -39,6 +39,11 @@ def on_one_line(text: str) -> str:
     return printable(text).replace("\t", "\\t").replace("\n", "\\n")
 
 
+def without_password(address: str) -> str:
+    """Return a text with user and password of its addresses masked."""
+    return re.sub(r"//[^/@\s]*@", "//***@", address)
+
+
 def indented(text: str) -> str:
     """Return a printable text with all lines but the first indented, so that they do not look like separate
     messages.

@@ -790,7 +790,10 @@ class Index:
 
         settings = settings or DeploySettings()
         plan = plan_deployment(self.cluster, self.name, settings, search or SearchSettings())
-        return plan, plan_ingest(self.cluster, self.name, settings) if ingest else None
+        ingesting = plan_ingest(self.cluster, self.name, settings) if ingest else None
+        if ingesting and plan.settings and ingesting.settings:  # the first request sets them for both
+            ingesting = replace(ingesting, requests=ingesting.requests[1:], settings={})
+        return plan, ingesting
 
     def deploy(
         self,
@@ -810,10 +813,12 @@ class Index:
         'hybridr-docs-hybridr-1'
         """
         from .serving.deploy.deploying import deploy
-        from .serving.deploy.ingesting import deploy_ingest
+        from .serving.deploy.ingesting import deploy_ingest, require_ingest
         from .serving.settings import DeploySettings
 
         settings = settings or DeploySettings()
+        if ingest:
+            require_ingest(self.cluster, self.name, settings)  # else an index would be deployed by half
         deployed = deploy(self.cluster, self.name, settings, search)
         return deployed, deploy_ingest(self.cluster, self.name, settings) if ingest else None
 

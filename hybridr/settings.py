@@ -14,11 +14,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError
 
-from .errors import SettingsError
+from .errors import SettingsError, without_password
 from .files.local import MAX_SETTINGS_BYTES, text_within
 
 if sys.version_info >= (3, 11):
@@ -85,8 +85,12 @@ class Stage(BaseModel):
             raise settings_error(type(self), error) from None
 
     def record(self) -> dict[str, Any]:
-        """Return the values as JSON for a manifest; secrets are masked."""
-        return self.model_dump(mode="json")
+        """Return the values as JSON for a manifest; secrets, and passwords inside addresses, are masked."""
+        values = self.model_dump(mode="json")
+        shown = {
+            name: without_password(values[name]) for name in self.addresses if isinstance(values[name], str)
+        }
+        return values | shown
 
 
 class NoSettings(Stage):
@@ -109,7 +113,12 @@ def settings_error(stage: type[Stage], error: ValidationError) -> SettingsError:
         elif problem["type"] == "missing":
             lines.append(f"{name}: must be given")
         else:
-            lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}")
+            message = f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+            field = stage.model_fields.get(name)
+            is_secret = field is not None and SecretStr in get_args(field.annotation)
+            lines.append(
+                message if is_secret else f"{message}, got {without_password(repr(problem['input']))}"
+            )
     return SettingsError(
         f"[{stage.table}] " + "; ".join(lines), hint="hybridr settings   lists every setting"
     )

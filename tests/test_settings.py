@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from hybridr.cluster.remote_models import trusted_pattern
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
+from hybridr.serving.settings import DeploySettings
 from hybridr.settings import TABLES, resolve_stage, resolved_values
 from hybridr.training.settings import AdaptSettings
+from hybridr_cli import main
 from hybridr_cli.stages import PACKAGES, STAGES
 
 
@@ -46,6 +49,25 @@ def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYBRIDR_URL", "https://me:hunter2hunter2@host:9200")
     assert "hunter2" not in str(resolved_values(ClusterSettings))
     assert "hunter2" not in repr(settings) + str(settings.record()) + str(resolved_values(ClusterSettings))
+
+
+def test_no_message_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A password of digits without quotes in the file was repeated in the error."""
+    for table, name, value in (
+        ("cluster", "password", "424242"),
+        ("serve", "token", "424242"),
+        ("assessor", "endpoint", '"http://eve:424242@judge/v1"'),
+    ):
+        file = tmp_path / "hybridr.toml"
+        file.write_text(f"[{table}]\n{name} = {value}\n")
+        assert main(["settings", "--config", str(file)]) == 2
+        said = capsys.readouterr()
+        assert f"[{table}] {name}: " in said.err
+        assert "424242" not in said.out + said.err
+    server = "http://eve:424242@here:8080"
+    assert DeploySettings(server=server).record()["server"] == "http://***@here:8080"
+    with pytest.raises(SettingsError, match=r"'http://\*\*\*@here:8080' is not a server's address"):
+        trusted_pattern(server)
 
 
 def test_settings_cannot_change_and_refuse_nonsense() -> None:

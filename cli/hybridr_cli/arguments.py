@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,6 +51,15 @@ class JudgedOptions:
         if self.beir is not None:
             raise SettingsError("--judgements and --beir exclude each other")
         return index.judgements(self.split)
+
+
+def refuse_options(reason: str, **values: Any) -> None:
+    """Raise SettingsError, with the reason, for the first of these options that is set: a verb ignores it."""
+    from hybridr.errors import SettingsError
+
+    for name, value in values.items():
+        if value:
+            raise SettingsError(f"--{name.replace('_', '-')} {reason}")
 
 
 def split_names(text: str | None) -> list[str]:

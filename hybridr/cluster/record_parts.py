@@ -24,8 +24,8 @@ class Part(BaseModel):
 class Deployment(Part):
     """How clients search the index by plain REST (`hybridr deploy`): the way, pipeline and model.
 
-    `job` identifies the deployed settings, `boost` is a formula. `cache_before` is the index's earlier
-    setting of its request cache, which a fusing pipeline replaces.
+    `job` identifies the deployed settings, `boost` is a formula, `recall` what transparent searches find.
+    `cache_before` is the index's earlier setting of its request cache, which a fusing pipeline replaces.
     """
 
     way: str
@@ -35,6 +35,7 @@ class Deployment(Part):
     connector_id: str | None = None
     server: str | None = None
     boost: str = ""
+    recall: str = ""
     cache_before: str | None = Field(None, pattern=r"^(true|false)$")
 
     @property

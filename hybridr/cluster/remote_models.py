@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 import urllib3
 
-from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable, without_password
 from ..files.fetching import ask_web
 from ..files.local import load_asset
 from .connection import Cluster, path_of
@@ -56,7 +56,9 @@ def trusted_pattern(server: str) -> str:
     """
     parts = urlsplit(server)
     if not re.fullmatch(r"https?://[^/?#@\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", server):
-        raise SettingsError(f"'{server}' is not a server's address", hint="it looks like http://host:8080")
+        raise SettingsError(
+            f"'{without_password(server)}' is not a server's address", hint="it looks like http://host:8080"
+        )
     return f"^{re.escape(f'{parts.scheme}://{parts.netloc}')}/.*$"
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
@@ -58,10 +57,6 @@ class ClusterSettings(Stage):
     def prefix(cls) -> str:
         """Return the prefix of the environment variables: `HYBRIDR_`, without the stage's name."""
         return "HYBRIDR_"
-
-    def record(self) -> dict[str, Any]:
-        """Return the values as JSON-compatible, with secrets and a password inside the url masked."""
-        return {**super().record(), "url": self.url and re.sub(r"//[^/@]*@", "//***@", self.url)}
 
 
 class NodeSettings(Stage):

@@ -448,5 +448,6 @@ def deploy_command(info: IndexInfo, deployment: Deployment) -> str:
     """Return the command line that deploys an index as in the given deployment."""
     server = f" --server {shlex.quote(deployment.server)}" if deployment.server else ""
     boost = f" --boost {shlex.quote(deployment.boost)}" if deployment.boost else ""
+    recall = f" --recall {shlex.quote(deployment.recall)}" if deployment.recall else ""
     name = info.record.source or info.name
-    return f"hybridr deploy {shlex.quote(name)} --way {shlex.quote(deployment.way)}{server}{boost}"
+    return f"hybridr deploy {shlex.quote(name)} --way {shlex.quote(deployment.way)}{server}{recall}{boost}"

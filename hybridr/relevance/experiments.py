@@ -220,10 +220,20 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
         raise DataError(
             f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {quote(name)}"
         )
-    ended = experiment.model_copy(update={"ended": "stopped"})
-    if not experiment.a.is_as(info.record.ranking):
-        ended = ended.model_copy(update={"before": info.record.ranking})
+    before = with_changes(experiment.before, experiment.a, info.record.ranking)
+    ended = experiment.model_copy(update={"ended": "stopped", "before": before})
     return switch_ranking(cluster, info, ended, "experiment ended", "before", dry_run=dry_run)
+
+
+def with_changes(before: Ranking, shown: Ranking, current: Ranking) -> Ranking:
+    """Return a ranking with those parts that `tune` or `learn` changed from `shown` to `current`."""
+    parts: list[tuple[str, ...]] = [("search", "chain"), ("memory",)]
+    changes: dict[str, Any] = {}
+    for names in parts:
+        values = {name: getattr(current, name) for name in names}
+        if any(value != getattr(shown, name) for name, value in values.items()):
+            changes |= values
+    return before.model_copy(update=changes)
 
 
 def promote_ranking(
@@ -262,9 +272,10 @@ def promote_ranking(
 def require_ranking(info: IndexInfo, expected: Ranking) -> None:
     """Raise DataError if an index was tuned, or has learnt, since the experiment set this ranking."""
     if not expected.is_as(info.record.ranking):
+        name = quote(info.name)
         raise DataError(
             f"'{info.name}' was tuned, or has learnt, since then: its ranking was in no experiment",
-            hint="undo that with hybridr tune --reset or hybridr learn --forget",
+            hint=f"undo that with hybridr tune {name} --reset or hybridr learn {name} --forget",
         )
 
 

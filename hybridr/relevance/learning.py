@@ -373,7 +373,11 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
                 f"{experiment.names[0]} against {experiment.names[1]}",
                 hint=f"hybridr experiment stop {quote(name)}",
             )
-        return event_change("forgotten", {}, memory=None)(record)
+        changes: dict[str, Any] = {"memory": None}
+        if experiment and experiment.ended in ("a", "b"):  # undoing the promotion must not name what is gone
+            before = experiment.before.model_copy(update={"memory": None})
+            changes["experiment"] = experiment.model_copy(update={"before": before})
+        return event_change("forgotten", {}, **changes)(record)
 
     forget(info.record)
     if info.record.memory is not None:
@@ -381,8 +385,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
     if not memories:
         return Forgetting(info.name, None)
     if not dry_run:
-        if info.record.memory is not None:
-            rewrite(cluster, info.name, forget, settled=True)
+        rewrite(cluster, info.name, forget, settled=True)
         drop_memories(cluster, info.name)
     return Forgetting(info.name, memories[0])
 

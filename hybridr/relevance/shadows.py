@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
+from shlex import quote
 from threading import Lock
 from typing import Any
 
@@ -289,7 +290,8 @@ class ShadowFile:
             why = f"; comparing stopped: {stopped}" if stopped else ""
             raise DataError(
                 f"no server on this machine has sent requests to both rankings of '{info.name}'{why}",
-                hint="hybridr serve --index NAME --proxy lexical --shadow 0.1; or --queries FILE",
+                hint=f"hybridr serve --index {quote(info.record.source or info.name)} --proxy lexical "
+                "--shadow 0.1; or --queries FILE",
             )
         return requests, stopped
 

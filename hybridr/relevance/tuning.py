@@ -127,8 +127,9 @@ class TuneResult:
     """Result of `tune`: `choice` for searches, `pipeline` for pipelines that `deploy` stores in the cluster.
 
     `chain` is the choice of re-rankers, if any were named. `by_log` is what a query log chose without
-    judgements. `term_table` and `answers` are the results for term table and calibration; None in a dry run.
-    Judged queries `without_relevant` documents count as 0 in every mean.
+    judgements; with neither, `stored` is what an earlier `tune` chose, which stays. `term_table` and
+    `answers` are the results for term table and calibration; None in a dry run. Judged queries
+    `without_relevant` documents count as 0 in every mean.
     """
 
     index: str
@@ -139,6 +140,7 @@ class TuneResult:
     answers: Calibration | None = None
     without_relevant: int = 0
     by_log: LogWeight | None = None
+    stored: Tuned | None = None
 
     @property
     def settings(self) -> dict[str, Any] | None:
@@ -150,6 +152,9 @@ class TuneResult:
     @property
     def in_use(self) -> list[str]:
         """Return lines on what searches use from now on (unless it was a dry run); empty for the defaults."""
+        if self.stored is not None:
+            parts = {"search": "search", "chain": "re-ranking", "pipeline": "deployed pipeline"}
+            return [f"{name}: as before" for part, name in parts.items() if getattr(self.stored, part)]
         choices = {"search": self.choice, "re-ranking": self.chain, "deployed pipeline": self.pipeline}
         by_log = [f"search: dense weight {self.by_log.dense_weight:g}"] if self.by_log else []
         return by_log + [
@@ -160,7 +165,8 @@ class TuneResult:
         """Return the result as JSON values."""
         parts = {name: getattr(self, name) for name in ("term_table", "answers")}
         own_values = {name: value.to_json() if value else None for name, value in parts.items()}
-        return asdict(self) | own_values
+        stored = self.stored.model_dump(exclude_unset=True) if self.stored else None
+        return asdict(self) | own_values | {"stored": stored}
 
 
 def tune(
@@ -208,7 +214,9 @@ def tune(
         )
         empty = count_without_relevant(judged_queries(*judgements), judgements[1])
         tuning = replace(tuning, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
-    if not settings.dry_run:
+    if not (texts or judgements):
+        tuning = replace(tuning, stored=info.record.tuning)
+    elif not settings.dry_run:
         chain_settings = tuning.chain.settings if tuning.chain else None
         record = Tuned(
             search=tuning.settings,

@@ -118,6 +118,9 @@ def require_guard(settings: ServeSettings) -> None:
             f"other machines can reach {settings.host}, and the server has no token",
             hint="set HYBRIDR_SERVE_TOKEN; --insecure serves without one",
         )
+    if settings.index is None and (settings.proxy or settings.ubi):
+        option = "--proxy" if settings.proxy else "--ubi"
+        raise SettingsError(f"{option} needs --index", hint="--index NAME   is the index that is searched")
     if settings.shadow and not settings.proxy:
         raise SettingsError("--shadow needs --proxy", hint="--proxy lexical")
     if settings.tls_key and not settings.tls_cert:

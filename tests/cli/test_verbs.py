@@ -29,3 +29,36 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"hybridr {version('hybridr')}\n"
     assert hybridr_cli.main(["--help"]) == 0
     assert "--version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("rules docs list --pin d1", "--pin is for: hybridr rules docs add RULE"),
+        ("rules docs remove sale --text x", "--text is for: hybridr rules docs add RULE"),
+        ("rules docs import FILE --version 2", "--version is for list and export"),
+        ("rules docs export FILE --by me", "--by does not go with export"),
+        ("rules docs list sale", "list takes no RULE, 'sale' was given"),
+        ("tune docs --reset --judgements", "--judgements does not go with --reset"),
+        ("learn docs --forget --beir judged", "--beir does not go with --forget"),
+        ("experiment promote docs --undo --winner b", "--winner does not go with --undo"),
+        ("deploy docs --explain FILE --ingest", "--ingest does not go with --explain"),
+        ("evaluate --run FILE --judgements", "--judgements needs an INDEX"),
+        ("evaluate --run FILE --encoder minilm", "--encoder needs an INDEX"),
+        ("serve --proxy lexical --port 0", "--proxy needs --index"),
+        ("serve --ubi --port 0", "--ubi needs --index"),
+    ],
+)
+def test_an_option_without_effect_is_a_usage_error(
+    command: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were ignored: rules were listed, and a server without an index began to serve."""
+    monkeypatch.setenv("HYBRIDR_URL", "http://127.0.0.1:9")
+    assert hybridr_cli.main(command.split()) == 2
+    assert f"error: {message}" in capsys.readouterr().err
+
+
+def test_small_numbers_of_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The learning rate was shown as 0.0000."""
+    assert hybridr_cli.main(["settings"]) == 0
+    assert re.search(r"^dam\.learning_rate +2e-05 +default$", capsys.readouterr().out, re.M)

@@ -23,6 +23,13 @@ def test_11_nothing_in_a_record_reaches_the_shell(where: str) -> None:
     assert shlex.split(command) == expected
 
 
+def test_a_deployment_is_repeated_with_what_it_finds() -> None:
+    """Without --recall the printed command found less than the deployment that it was to repeat."""
+    deployment = Deployment(way="transparent", pipeline="p", recall="all")
+    command = deploy_command(IndexInfo("docs", {}, {}, {}), deployment)
+    assert command == "hybridr deploy docs --way transparent --recall all"
+
+
 @pytest.mark.parametrize(
     ("record", "told"),
     [

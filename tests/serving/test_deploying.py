@@ -51,4 +51,4 @@ def test_an_ingest_pipeline_is_refused_by_its_own_option(plugins, message, monke
     cluster: Any = SimpleNamespace(installed_parts=lambda kind: frozenset(plugins))
     with pytest.raises(ClusterError, match=message) as refused:
         ingesting.plan_ingest(cluster, "docs", DeploySettings())
-    assert refused.value.hint.startswith("hybridr sync --every 30s")
+    assert refused.value.hint.startswith("hybridr sync docs --every 30s")

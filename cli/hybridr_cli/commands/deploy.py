@@ -10,7 +10,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, SearchedName
+from ..arguments import DryRun, SearchedName, refuse_options
 from ..options import Only
 from ..output import first_few
 from ..session import Session
@@ -46,6 +46,8 @@ def deploy(
     requests the transparent way ranks, and why not the others: one per line, a search body or {"path":
     "/docs/_search?from=10", "body": {...}}.
     """
+    if explain is not None:
+        refuse_options("does not go with --explain, which changes nothing", ingest=ingest)
     index = session.index(name)
     if explain is not None:
         return show_verdicts(session, explain, index.explain_requests(explain, settings, search=search))

@@ -11,7 +11,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import EncoderFolder, JudgedOptions, split_names
+from ..arguments import EncoderFolder, JudgedOptions, refuse_options, split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -104,6 +104,10 @@ def evaluate(
     )
     output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
     if name is None:
+        templates = options.query_template
+        refuse_options(
+            "needs an INDEX", judgements=queries.judgements, query_template=templates, encoder=encoder
+        )
         judged_queries = queries.in_folder()._replace(qrels=options.qrels)
         evaluation = evaluate_systems(judged_queries, comparison, **output)
     else:

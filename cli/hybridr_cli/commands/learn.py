@@ -10,7 +10,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, EncoderFolder, JudgedOptions, SearchedName
+from ..arguments import DryRun, EncoderFolder, JudgedOptions, SearchedName, refuse_options
 from ..session import Session
 from ..verbs import app, verb
 
@@ -36,6 +36,8 @@ def learn(
     Earlier judged queries are replaced. Nothing is trained, and the text of queries is not stored. --dry-run
     measures the gain.
     """
+    if forget:
+        refuse_options("does not go with --forget", beir=judgements.beir, judgements=judgements.judgements)
     index = session.index(name)
     if forget:
         return show_forgotten(session, index.forget(dry_run=dry_run), dry_run)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, SearchedName
+from ..arguments import DryRun, SearchedName, refuse_options
 from ..output import first_few
 from ..session import Session
 from ..verbs import app, verb
@@ -79,8 +80,17 @@ def rules(
 
     Searches, /search and /v1/rank apply a rule within seconds. A rule of the same name is replaced.
     """
+    from hybridr.errors import SettingsError
     from hybridr.search.rules.rules import read_rules
 
+    if what != "add":
+        refuse_options(f"is for: hybridr rules {quote(name)} add RULE", **vars(condition), **vars(action))
+    if what not in ("list", "export"):
+        refuse_options("is for list and export", version=version)
+    else:
+        refuse_options(f"does not go with {what}, which changes nothing", by=edit.by)
+    if what == "list" and subject:
+        raise SettingsError(f"list takes no RULE, '{subject}' was given", hint=f"hybridr rules {quote(name)}")
     rules = session.index(name).rules
     if what in ("list", "export"):
         stored = rules.list(version)
@@ -142,6 +152,9 @@ def action_text(action: tuple[str, Any]) -> str:
 def export_rules(session: Session, version: RulesVersion, file: str | None) -> None:
     """Write the rules as JSON lines into a file, or print them."""
     session.output.result(version.to_json())
+    if version.excess:
+        names = first_few(str(rule.get("name", "?")) for rule in version.excess)
+        session.output.warning(f"warning: not exported, since their patterns exceed the limits: {names}")
     lines = [json.dumps(rule.to_json(), ensure_ascii=False) for rule in version.rules]
     if file is None:
         for line in lines:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions, SearchedName
+from ..arguments import EncoderFolder, JudgedOptions, SearchedName, refuse_options
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -33,6 +33,8 @@ def tune(
 
     Only a proven gain is written; searches use it from then on. --reset undoes it.
     """
+    if reset:
+        refuse_options("does not go with --reset", beir=judgements.beir, judgements=judgements.judgements)
     index, dry_run = session.index(name), settings.dry_run
     if reset:
         undo, out = index.reset_tuning(dry_run=dry_run), session.output
@@ -78,7 +80,7 @@ def show_tuning(session: Session, result: TuneResult) -> None:
     if result.by_log is not None:
         out.line(f"{result.by_log.queries} queries of the log: dense weight {result.by_log.dense_weight:g}")
     elif choice is None:
-        out.line("fusion: the default is kept; judged queries or a query log are needed to choose another")
+        out.line("fusion: nothing is changed; judged queries or a query log are needed to choose another")
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
         if result.without_relevant:

@@ -58,7 +58,15 @@ MAX_SHOWN, MAX_TEXT, MAX_ID = 50, 1_000, 512
 PAGE_OF_EVENTS = 2_000
 NAMED_TOGETHER, OF_ONE_NAME = 500, 4
 """Names in one search, and the most documents that it may find by each name."""
-EXACT = frozenset(("keyword", "long", "integer", "short", "unsigned_long"))
+EXACT: Mapping[str, range | None] = {
+    "keyword": None,
+    "short": range(-(2**15), 2**15),
+    "integer": range(-(2**31), 2**31),
+    "long": range(-(2**63), 2**63),
+    "unsigned_long": range(2**64),
+}
+"""Types of fields that find documents by name, with the numbers that they take; None: any text."""
+INTEGER = re.compile("-?[0-9]{1,20}")
 UNREADABLE, OTHER, UNNAMED, TEXTLESS = (
     "lines that are no searches or events",
     "events that are no clicks or impressions",
@@ -241,6 +249,9 @@ def fetch_ids_by_name(
     """
     unique = sorted(set(names))
     if field := exact_field(info, [field for field, _ in fields.most_common()]):
+        numbers = EXACT[info.types[field]]
+        if numbers is not None:  # the cluster refuses a search for any other name
+            unique = [name for name in unique if INTEGER.fullmatch(name) and int(name) in numbers]
         ids: dict[str, str] = {}
         batch_size = min(
             NAMED_TOGETHER, index_limit(info, TERMS_COUNT), max(1, info.result_window // OF_ONE_NAME)
@@ -272,7 +283,14 @@ def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
     """
     types = info.types
     candidates = [candidate for name in names for candidate in (name, f"{name}.keyword")]
-    return next((candidate for candidate in candidates if types.get(candidate) in EXACT), None)
+    return next(
+        (
+            candidate
+            for candidate in candidates
+            if types.get(candidate) in EXACT and info.mapping_of(candidate).get("doc_values", True)
+        ),
+        None,
+    )
 
 
 def fetch_names_by_id(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -55,7 +55,7 @@ class RulesVersion(NamedTuple):
     """All rules of an index as of one change: version number, author and time of the change.
 
     `job` tells versions with the same number apart. `left_out` maps the names of stored rules that cannot be
-    used to the reason.
+    used to the reason. `excess` are stored rules, as they are, whose patterns exceed the limits.
     """
 
     version: int = 0
@@ -64,11 +64,24 @@ class RulesVersion(NamedTuple):
     job: str = ""
     rules: tuple[Rule, ...] = ()
     left_out: Mapping[str, str] = MappingProxyType({})
+    excess: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the version as JSON values."""
-        rules = [rule.to_json() for rule in self.rules]
-        return {**self._asdict(), "rules": rules, "left_out": dict(self.left_out)}
+        rules, excess = [rule.to_json() for rule in self.rules], list(map(dict, self.excess))
+        return {**self._asdict(), "rules": rules, "left_out": dict(self.left_out), "excess": excess}
+
+    def stored(self) -> dict[str, Any]:
+        """Return the document that holds the version, with the rules in excess behind the others."""
+        values = {name: getattr(self, name) for name in ("version", "by", "at", "job")}
+        return {**values, "rules": [*(rule.to_json() for rule in self.rules), *self.excess]}
+
+    def without(self, names: Collection[str]) -> RulesVersion:
+        """Return the version without the rules of these names."""
+        return self._replace(
+            rules=tuple(rule for rule in self.rules if rule.name not in names),
+            excess=tuple(rule for rule in self.excess if rule.get("name") not in names),
+        )
 
 
 def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
@@ -136,7 +149,8 @@ def read_version(source: Mapping[str, Any]) -> RulesVersion:
     require_room(parsed)
     by, at, job = (str(source.get(name, "")) for name in ("by", "at", "job"))
     left_out = {str(rules[number - 1].get("name", number))[:100]: reason for number, reason in excess.items()}
-    return RulesVersion(source["version"], by, at, job, parsed, left_out)
+    stored_excess = tuple(rules[number - 1] for number in excess)
+    return RulesVersion(source["version"], by, at, job, parsed, left_out, stored_excess)
 
 
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
@@ -226,7 +240,7 @@ def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> b
     is too large, AccessDenied.
     """
     require_room(version.rules)
-    index, content = rules_index(info), json_bytes(version.to_json())
+    index, content = rules_index(info), json_bytes(version.stored())
     if len(content) > MAX_RULES_BYTES:
         raise DataError(f"these rules have {len(content):,} bytes, at most {MAX_RULES_BYTES:,} are kept")
     if version.version == 1:
@@ -260,7 +274,7 @@ def fetch_rules(cluster: Cluster, name: str, version: int | None = None) -> Rule
     info = resolve_complete(cluster, name)
     if version is None and info.record.rules is None:
         newest = fetch_version(cluster, info)
-        return (newest or RulesVersion())._replace(rules=())
+        return (newest or RulesVersion())._replace(rules=(), left_out={}, excess=())
     number = version if version is not None or info.record.rules is None else info.record.rules.version
     if (rules := fetch_version(cluster, info, number)) is None:
         raise NotFound(
@@ -291,13 +305,13 @@ def add_rules(
             f"rule {rule_name}: {reason}", hint="the mapping of the index says which values its fields take"
         )
     signed_rules = {rule.name: rule.model_copy(update=change_stamp(cluster, by)) for rule in new_rules}
-    version = change_rules(
-        cluster,
-        info,
-        lambda old_rules: tuple(({rule.name: rule for rule in old_rules} | signed_rules).values()),
-        by,
-        dry_run=dry_run,
-    )
+
+    def with_added(old: RulesVersion) -> RulesVersion:
+        """Return the version with the added rules, each in the place of the rule of the same name."""
+        rules = tuple(({rule.name: rule for rule in old.rules} | signed_rules).values())
+        return old.without(signed_rules)._replace(rules=rules)
+
+    version = change_rules(cluster, info, with_added, by, dry_run=dry_run)
     pins = list(dict.fromkeys(doc for rule in new_rules for doc in rule.pin))[:MAX_LOOKED_UP]
     existing = {hit["_id"] for hit in hits_by_id(cluster, info, pins, {"_source": False})} if pins else set()
     return RulesChange(version, tuple(doc for doc in pins if doc not in existing))
@@ -309,11 +323,12 @@ def remove_rules(
     """Remove rules by name. Raises NotFound for an unknown name, and the errors of `add_rules`."""
     info = resolve_complete(cluster, name)
 
-    def without_removed(old_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """Return the rules without the removed ones. Raises NotFound for an unknown name."""
-        if unknown := set(names) - {rule.name for rule in old_rules}:
+    def without_removed(old: RulesVersion) -> RulesVersion:
+        """Return the version without the removed rules. Raises NotFound for an unknown name."""
+        stored_names = {rule.name for rule in old.rules} | {rule.get("name") for rule in old.excess}
+        if unknown := set(names) - stored_names:
             raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {quote(name)}")
-        return tuple(rule for rule in old_rules if rule.name not in names)
+        return old.without(names)
 
     return RulesChange(change_rules(cluster, info, without_removed, by, dry_run=dry_run))
 
@@ -326,28 +341,31 @@ def read_rules(file: Path) -> list[Rule]:
 def change_rules(
     cluster: Cluster,
     info: IndexInfo,
-    change: Callable[[tuple[Rule, ...]], tuple[Rule, ...]],
+    change: Callable[[RulesVersion], RulesVersion],
     by: str | None,
     *,
     dry_run: bool = False,
 ) -> RulesVersion:
     """Apply a change to the newest rules, write the result as a new version, and put it in force.
 
-    The records of all indices with vectors of the same source name the new version, so that a rollback keeps
-    the rules.
+    Rules in excess of the limits, which another program stored, stay stored. The records of all indices with
+    vectors of the same source name the new version, so that a rollback keeps the rules.
     """
     for edit_round in range(EDIT_ROUNDS):
         time.sleep(edit_round * EDIT_WAIT_S)
         newest = fetch_version(cluster, info) or RulesVersion()
         stamp = change_stamp(cluster, by)
-        rules = change(newest.rules)
-        version = RulesVersion(newest.version + 1, stamp["by"], stamp["at"], secrets.token_hex(8), rules)
+        rules, excess = (changed := change(newest)).rules, changed.excess
+        require_room(rules)
+        job, by_whom, at = secrets.token_hex(8), stamp["by"], stamp["at"]
+        version = RulesVersion(newest.version + 1, by_whom, at, job, rules, excess=excess)
+        if excess:  # a removal may bring them within the limits
+            version = read_version(version.stored())
         if dry_run:
-            require_room(rules)
             return version
         if not write_version(cluster, info, version):
             continue
-        kept_rules = KeptRules(version=version.version, rules=len(rules), job=version.job)
+        kept_rules = KeptRules(version=version.version, rules=len(version.rules), job=version.job)
         claiming = [] if info.record.in_place else claiming_indices(cluster, info.record.source)
         names = [index.name for index in claiming if index.record.source_uuid == info.record.source_uuid]
         for name in dict.fromkeys([info.name, *names]):

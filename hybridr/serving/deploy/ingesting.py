@@ -9,6 +9,7 @@ until `sync`. hybridr's own writes skip the pipeline.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 from ...cluster.connection import Cluster, path_of
@@ -30,7 +31,14 @@ from ...cluster.remote_models import (
 from ...errors import ClusterError, NotFound, SettingsError
 from ...indexing.representations import fields_of
 from ..settings import DeploySettings
-from .preconditions import check_model, overtaken_error, set_model_settings, token_of
+from .preconditions import (
+    CLUSTER_SETTINGS,
+    check_model,
+    overtaken_error,
+    require_settable,
+    set_model_settings,
+    token_of,
+)
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # holds the joined text within the pipeline
@@ -60,12 +68,16 @@ if (parts.isEmpty()) { ctx.remove(params.text); } else { ctx[params.text] = Stri
 
 @dataclass(frozen=True)
 class Ingesting:
-    """The requests (sent, or to be sent) that make an ingest pipeline, and its model."""
+    """The requests (sent, or to be sent) that make an ingest pipeline, and its model.
+
+    `settings` are missing cluster settings.
+    """
 
     index: str
     pipeline: str
     requests: list[dict[str, Any]] = field(repr=False)
     model_id: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
@@ -75,18 +87,19 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     with passages, whose vectors a pipeline cannot make, ClusterError for one with its own ingest pipeline.
     """
     info = resolve_complete(cluster, name)
-    pipeline = ingest_pipeline_of(info)
+    pipeline, source = ingest_pipeline_of(info), quote(info.record.source or info.name)
     if info.record.passages is not None:
         raise SettingsError(
             f"'{info.name}' stores several vectors per document, an ingest pipeline makes one",
-            hint="hybridr sync --every 30s",
+            hint=f"hybridr sync {source} --every 30s",
         )
     if (default_pipeline := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has an ingest pipeline of its own: {default_pipeline}",
-            hint="hybridr sync --every 30s adds the vectors without a pipeline",
+            hint=f"hybridr sync {source} --every 30s   adds the vectors without a pipeline",
         )
     check_model(cluster, info, settings, "--ingest")
+    require_own_ingest(cluster, pipeline)
     path, body = path_of("_ingest", "pipeline", pipeline), ingest_body(info, MODEL_ID)
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path, "body": EMPTY_PIPELINE},
@@ -94,7 +107,14 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
         *creation_requests(ingest_connector(pipeline, settings)),
         {"method": "PUT", "path": path, "body": body},
     ]
-    return Ingesting(info.name, pipeline, requests)
+    if missing := missing_settings(cluster, settings.server):
+        requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
+    return Ingesting(info.name, pipeline, requests, settings=missing)
+
+
+def require_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> None:
+    """Raise what `deploy_ingest` would raise before it changes anything."""
+    require_settable(plan_ingest(cluster, name, settings).settings, settings)
 
 
 def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
@@ -107,10 +127,9 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     """
     plan = plan_ingest(cluster, name, settings)
     info = cluster.index_info(plan.index)
-    require_own_ingest(cluster, plan.pipeline)
-    if missing := missing_settings(cluster, settings.server):
-        set_model_settings(cluster, missing, settings)
-    empty_pipeline, usage, *_, pipeline = plan.requests
+    if plan.settings:
+        set_model_settings(cluster, plan.settings, settings)
+    empty_pipeline, usage, *_, pipeline = plan.requests[-6:]
     if stored_ingest(cluster, plan.pipeline) is None:
         for request in (empty_pipeline, usage):
             cluster.request(request["method"], request["path"], request["body"])

@@ -102,8 +102,9 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings, opt
     FingerprintMismatch if it has another encoder. `option` needs the model: "--ingest", "--way
     neural" or "--way transparent".
     """
+    sync = f"hybridr sync {shlex.quote(info.record.source or info.name)} --every 30s"
     if PLUGIN not in cluster.installed_parts("plugins"):
-        other_way = "hybridr sync --every 30s" if option == "--ingest" else "--way client"
+        other_way = sync if option == "--ingest" else "--way client"
         raise ClusterError(
             f"{option} needs the plugin {PLUGIN} on every node",
             hint=f"{other_way} needs no plugin; an embedded node has it with: hybridr node start --with-ml",
@@ -111,7 +112,7 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings, opt
     if option != "--way transparent" and info.record.vectors == "byte":
         raise ClusterError(
             f"'{info.name}' stores byte vectors, and {option} sends floats",
-            hint="hybridr sync --every 30s" if option == "--ingest" else "--way transparent",
+            hint=sync if option == "--ingest" else "--way transparent",
         )
     ask_embedding_server(settings.server, "/v1/models", token_of(settings))  # raises for a wrong token
     health = ask_embedding_server(settings.server, "/healthz")
@@ -153,10 +154,15 @@ def check_served(
     return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
 
 
-def set_model_settings(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
-    """Set the cluster settings that a model needs. Raises ClusterError unless `set_cluster_settings`."""
+def require_settable(missing: Mapping[str, Any], settings: DeploySettings) -> None:
+    """Raise ClusterError if cluster settings that a model needs are missing, unless they may be set."""
     if not settings.set_cluster_settings:
         require_allowed(missing, settings.server, "   or: --set-cluster-settings")
+
+
+def set_model_settings(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
+    """Set the cluster settings that a model needs. Raises ClusterError unless `set_cluster_settings`."""
+    require_settable(missing, settings)
     cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": missing})
 
 

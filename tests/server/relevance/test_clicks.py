@@ -87,6 +87,23 @@ def test_a_name_of_many_documents_hides_no_other(cluster, index_name, monkeypatc
     assert sorted(ids) == ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "odd"),
+    [
+        ("long", ["abc", "9" * 20, "1.5"]),
+        ("integer", [str(2**31)]),
+        ("short", ["70000", ""]),
+        ("unsigned_long", ["-1"]),
+    ],
+)
+def test_a_name_that_a_field_of_numbers_refuses_hides_no_other(cluster, index_name, kind, odd):
+    """One such name in a log made the cluster refuse the look-up of all."""
+    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {"sku": {"type": kind}}}})
+    bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"sku": 7}])
+    ids = ubi.fetch_ids_by_name(cluster, cluster.index_info(index_name), ["7", *odd], Counter(["sku"]))
+    assert ids == {"7": "d1"}
+
+
 def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
     """Name documents by their `sku`, in a field that the mapping has."""
     if "action_name" not in record:

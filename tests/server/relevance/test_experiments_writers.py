@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError
 from hybridr.relevance import experiments, learning
-from hybridr.relevance.experiments import start_experiment, stop_experiment
+from hybridr.relevance.experiments import promote_ranking, start_experiment, stop_experiment
 from hybridr.relevance.learning import learn, list_memories, unlearn
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
@@ -94,3 +94,32 @@ def test_an_experiment_does_not_undo_what_others_do_while_it_begins(cluster, ind
     else:
         assert record.experiment is None
         assert record.memory is None if what == "forgets" else record.tuning.search == {"depth": 77}
+
+
+@pytest.mark.parametrize("what", ["tunes", "learns"])
+def test_who_tunes_during_an_experiment_does_not_end_what_was_learnt_before(cluster, index, what):
+    """The index had ranked without its memory during the experiment, and stayed so."""
+    before = resolve(cluster, index).record.memory
+    start(cluster, index)
+    name, judged = resolve(cluster, index).name, ([Query("q1", text_number(1))], {"q1": {"d1": 1}})
+    if what == "tunes":
+        write_record(cluster, name, tuning={"search": {"depth": 77}})
+    else:
+        learn(cluster, index, judged, encoder=ENCODER)
+    stop_experiment(cluster, index)
+    record = resolve(cluster, index).record
+    if what == "tunes":
+        assert (record.memory, record.tuning.search) == (before, {"depth": 77})
+    else:
+        assert record.memory.queries == 1
+
+
+def test_undoing_a_promotion_brings_nothing_back_that_was_forgotten(cluster, index):
+    start(cluster, index)
+    promote_ranking(cluster, index, "a")
+    assert unlearn(cluster, index).memory
+    promote_ranking(cluster, index, undo=True)
+    info = resolve(cluster, index)
+    assert (info.record.memory, info.record.experiment.ended) == (None, "stopped")
+    assert info.record.history[-2]["event"] == "forgotten"
+    assert list_memories(cluster, info.name) == []

@@ -92,9 +92,11 @@ def test_what_was_learnt_outlives_a_learn_that_is_broken_off(cluster, index, mon
 
 def test_who_tunes_last_loses_nothing_that_another_tuned_meanwhile(cluster, index, monkeypatch):
     name, theirs = resolve(cluster, index).name, Tuned(search={"depth": 77})
+    queries = [Query(f"q{number}", text_number(number)) for number in range(10)]
+    judged = queries, {f"q{number}": {f"d{number}": 1} for number in range(10)}
     overtake(monkeypatch, tuning, lambda: write_record(cluster, name, tuning=theirs))
     with pytest.raises(DataError, match="another command changed the tuning"):
-        tune(cluster, index, encoder=ENCODER)
+        tune(cluster, index, judged, encoder=ENCODER)
     assert resolve(cluster, index).record.tuning == theirs
-    tune(cluster, index, encoder=ENCODER)
-    assert resolve(cluster, index).record.tuning == Tuned()
+    chosen = tune(cluster, index, judged, encoder=ENCODER)
+    assert resolve(cluster, index).record.tuning.search == chosen.settings

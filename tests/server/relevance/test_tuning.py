@@ -113,10 +113,15 @@ def test_judged_queries_choose_and_searches_follow(cluster, index, folder, judge
         assert processor["combination"]["parameters"]["weights"] == pytest.approx(weights)
 
 
-def test_without_judgements_the_defaults_stay(cluster, index, folder):
-    found = tune(cluster, index, encoder=folder)
-    assert (found.pipeline, found.choice, found.in_use) == (None, None, [])
-    assert resolve(cluster, index).record.tuning == Tuned()
+def test_without_judgements_nothing_is_chosen(cluster, index, folder):
+    """Whoever measured the confidence of scores again, as status advises, lost what judged queries chose."""
+    name, chosen = resolve(cluster, index).name, {"dense_weight": 0.3}
+    for stored, in_use in ((None, []), (Tuned(search=chosen), ["search: as before"])):
+        write_record(cluster, name, tuning=stored)
+        found = tune(cluster, index, encoder=folder)
+        assert (found.pipeline, found.choice, found.in_use) == (None, None, in_use)
+        assert resolve(cluster, index).record.tuning == stored
+    assert json.loads(json.dumps(found.to_json()))["stored"] == {"search": chosen}
 
 
 def test_thin_evidence_is_refused(cluster, index, folder, judged):
@@ -185,4 +190,4 @@ def test_a_query_log_without_judgements_chooses_the_weight(
     assert Search(cluster, index, load_encoder(folder)).settings.dense_weight == found.by_log.dense_weight
     assert json.loads(json.dumps(found.to_json()))["by_log"]["queries"] == found.by_log.queries
     assert tune(cluster, index, encoder=folder).by_log is None
-    assert resolve(cluster, index).record.tuning == Tuned()
+    assert resolve(cluster, index).record.tuning.search == found.settings

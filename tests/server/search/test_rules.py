@@ -288,6 +288,22 @@ def test_a_stored_pattern_that_explodes_is_left_out_and_said(cluster, capsys):
     assert [rule.name for rule in fetch_rules(cluster, INDEX).rules] == ["sale", "more"]
 
 
+def test_an_edit_leaves_stored_what_exceeds_the_limits(cluster, capsys, tmp_path):
+    """The next edit deleted such rules."""
+    add_rules(cluster, INDEX, [Rule(name="sale", text=TEXT, pin=("d5",))])
+    patterns = [{"name": f"p{number}", "pin": ["d6"], "pattern": f"zq{number}"} for number in range(202)]
+    stored(cluster, {"name": "sale", "text": TEXT, "pin": ["d5"]}, *patterns)
+    add_rules(cluster, INDEX, [Rule(name="more", text=TEXT, ban=("d7",))])
+    found = fetch_rules(cluster, INDEX)
+    assert ([rule.name for rule in found.rules][-1], list(found.left_out)) == ("more", ["p200", "p201"])
+    main(["rules", INDEX, "export", str(tmp_path / "rules.jsonl"), "--url", cluster.url])
+    assert "not exported, since their patterns exceed the limits: p200, p201" in capsys.readouterr().err
+    remove_rules(cluster, INDEX, ["p7", "p201"])
+    found = fetch_rules(cluster, INDEX)
+    assert (len(found.rules), found.rules[-1].name, found.left_out) == (202, "p200", {})
+    remove_rules(cluster, INDEX, [rule.name for rule in found.rules])
+
+
 ODD_FILTERS = [
     {"range": {"number": {"gte": "notanumber"}}},
     {"term": {"number": "x"}},

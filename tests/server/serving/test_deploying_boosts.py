@@ -51,6 +51,7 @@ def test_clients_that_change_nothing_get_the_boost(ml_cluster, server, cli):
         [holding] = status(ml_cluster, INDEX).holdings
         assert holding.deployment.boost == formula
         assert (f", boost {BOOST} (" in cli(ml_cluster, f"status {INDEX}").out) is bool(formula)
+        assert info.record.deployment.recall == "all"
         assert (f"--boost '{formula}'" in deploy_command(info, info.record.deployment)) is bool(formula)
     undeploy(ml_cluster, INDEX)
 
