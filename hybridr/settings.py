@@ -87,10 +87,8 @@ class Stage(BaseModel):
     def record(self) -> dict[str, Any]:
         """Return the values as JSON for a manifest; secrets, and passwords inside addresses, are masked."""
         values = self.model_dump(mode="json")
-        shown = {
-            name: without_password(values[name]) for name in self.addresses if isinstance(values[name], str)
-        }
-        return values | shown
+        addresses = {name: values[name] for name in self.addresses if isinstance(values[name], str)}
+        return values | {name: without_password(address) for name, address in addresses.items()}
 
 
 class NoSettings(Stage):

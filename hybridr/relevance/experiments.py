@@ -225,13 +225,13 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
     return switch_ranking(cluster, info, ended, "experiment ended", "before", dry_run=dry_run)
 
 
-def with_changes(before: Ranking, shown: Ranking, current: Ranking) -> Ranking:
-    """Return a ranking with those parts that `tune` or `learn` changed from `shown` to `current`."""
+def with_changes(before: Ranking, earlier: Ranking, current: Ranking) -> Ranking:
+    """Return a ranking with those parts that `tune` or `learn` changed from `earlier` to `current`."""
     parts: list[tuple[str, ...]] = [("search", "chain"), ("memory",)]
     changes: dict[str, Any] = {}
     for names in parts:
         values = {name: getattr(current, name) for name in names}
-        if any(value != getattr(shown, name) for name, value in values.items()):
+        if any(value != getattr(earlier, name) for name, value in values.items()):
             changes |= values
     return before.model_copy(update=changes)
 
@@ -272,10 +272,10 @@ def promote_ranking(
 def require_ranking(info: IndexInfo, expected: Ranking) -> None:
     """Raise DataError if an index was tuned, or has learnt, since the experiment set this ranking."""
     if not expected.is_as(info.record.ranking):
-        name = quote(info.name)
         raise DataError(
             f"'{info.name}' was tuned, or has learnt, since then: its ranking was in no experiment",
-            hint=f"undo that with hybridr tune {name} --reset or hybridr learn {name} --forget",
+            hint=f"undo that with hybridr tune {quote(info.name)} --reset   "
+            f"or hybridr learn {quote(info.name)} --forget",
         )
 
 

@@ -150,6 +150,16 @@ class TuneResult:
         return self.choice.settings if self.choice else None
 
     @property
+    def record(self) -> Tuned:
+        """Return what the index's record stores of the choices."""
+        chain_settings = self.chain.settings if self.chain else None
+        return Tuned(
+            search=self.settings,
+            pipeline=self.pipeline.settings if self.pipeline else None,
+            **({"chain": chain_settings} if chain_settings else {}),
+        )
+
+    @property
     def in_use(self) -> list[str]:
         """Return lines on what searches use from now on (unless it was a dry run); empty for the defaults."""
         if self.stored is not None:
@@ -217,13 +227,9 @@ def tune(
     if not (texts or judgements):
         tuning = replace(tuning, stored=info.record.tuning)
     elif not settings.dry_run:
-        chain_settings = tuning.chain.settings if tuning.chain else None
-        record = Tuned(
-            search=tuning.settings,
-            pipeline=tuning.pipeline.settings if tuning.pipeline else None,
-            **({"chain": chain_settings} if chain_settings else {}),
+        replace_values(
+            cluster, info, "tuned", tuning.record.model_dump(exclude_unset=True), tuning=tuning.record
         )
-        replace_values(cluster, info, "tuned", record.model_dump(exclude_unset=True), tuning=record)
     if table is None:
         return tuning
     search = without_chain(search_settings)

@@ -161,8 +161,8 @@ def settings(session: Session) -> None:
     from ..stages import PACKAGES, STAGES
 
     rows = [row for stage in PACKAGES for row in resolved_values(STAGES[stage], config=session.config)]
-    shown = [
+    lines = [
         (name, f"{value:g}" if isinstance(value, float) else value, origin) for name, value, origin in rows
     ]
-    session.output.table(("setting", "value", "from"), shown)
+    session.output.table(("setting", "value", "from"), lines)
     session.output.result({name: {"value": value, "from": origin} for name, value, origin in rows})

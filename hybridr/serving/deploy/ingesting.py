@@ -87,16 +87,16 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     with passages, whose vectors a pipeline cannot make, ClusterError for one with its own ingest pipeline.
     """
     info = resolve_complete(cluster, name)
-    pipeline, source = ingest_pipeline_of(info), quote(info.record.source or info.name)
+    pipeline = ingest_pipeline_of(info)
     if info.record.passages is not None:
         raise SettingsError(
             f"'{info.name}' stores several vectors per document, an ingest pipeline makes one",
-            hint=f"hybridr sync {source} --every 30s",
+            hint=f"hybridr sync {quote(info.record.source or info.name)} --every 30s",
         )
     if (default_pipeline := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has an ingest pipeline of its own: {default_pipeline}",
-            hint=f"hybridr sync {source} --every 30s   adds the vectors without a pipeline",
+            hint=f"hybridr sync {quote(info.record.source or info.name)} --every 30s   needs no pipeline",
         )
     check_model(cluster, info, settings, "--ingest")
     require_own_ingest(cluster, pipeline)
