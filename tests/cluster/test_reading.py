@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import error_from_answer
-from hybridr.cluster.reading import SourceDocument, read_pages, text_of
+from hybridr.cluster.reading import Position, SourceDocument, read_pages, settled_position, text_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
 
@@ -115,3 +116,22 @@ def test_documents_with_equal_numbers_are_read_in_one_page(holds: int) -> None:
     pages = pages_from(Small(holds, same=3), patience_s=60)
     assert [document.doc_id for page in pages for document in page] == [f"d{place}" for place in range(20)]
     assert all(before[-1].seq_no < after[0].seq_no for before, after in pairwise(pages))
+
+
+@pytest.mark.parametrize(("store", "position"), [("remote_snapshot", 19), (None, 17)])
+def test_all_of_a_searchable_snapshot_is_settled_although_its_checkpoint_says_0(store, position):
+    """Seen on OpenSearch 3.6.0: its `seq_no` says 0 whatever the commit holds."""
+    checkpoint = 0 if store else 17
+    copy = {
+        "routing": {"primary": True},
+        "seq_no": {"global_checkpoint": checkpoint},
+        "commit": {"user_data": {"local_checkpoint": "19"}},
+    }
+    cluster: Any = SimpleNamespace(
+        request=lambda *_, **__: {"indices": {"docs": {"shards": {"0": [copy]}}}},
+        patiently=lambda ask: ask(),
+        refresh=lambda name: None,
+    )
+    settings = {"index.number_of_shards": "1"} | ({"index.store.type": store} if store else {})
+    found = settled_position(cluster, IndexInfo("docs", settings, {}, {}))
+    assert found == Position({0: position})
