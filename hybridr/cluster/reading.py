@@ -20,11 +20,10 @@ from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
-from .routing import copies_preference, shards_in
+from .routing import checkpoint_of, copies_preference, shards_in
 from .semantic import plain_source
 from .stored_source import require_stored_source
 
-SEARCHABLE_SNAPSHOT = "remote_snapshot"
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE, CHUNK = 250, 1_000, 1_000
 DEEPEST = 10_000
@@ -131,8 +130,7 @@ def settled_position(
     """Return for each shard the `_seq_no` up to which every operation is finished and visible to searches.
 
     The highest visible `_seq_no` is not enough, since an operation can become visible after a later one. Up
-    to the global checkpoint all are finished. A searchable snapshot always reports 0 as that; it takes no
-    writes, so its commit holds them all. If nothing was written since the settled position `since`, no
+    to the global checkpoint all are finished. If nothing was written since the settled position `since`, no
     refresh is needed. Return None without the rights to read the checkpoint or to refresh.
     """
 
@@ -140,11 +138,8 @@ def settled_position(
         """Return the global checkpoint of each primary shard. Raises Unreachable if a shard is missing."""
         answer = cluster.request("GET", path_of(info.name, "_stats", "docs"), params={"level": "shards"})
         shards = answer["indices"].get(info.name, {"shards": {}})["shards"]
-        is_snapshot = info.settings.get("index.store.type") == SEARCHABLE_SNAPSHOT
         primaries = {
-            int(number): int(copy["commit"]["user_data"]["local_checkpoint"])
-            if is_snapshot
-            else copy["seq_no"]["global_checkpoint"]
+            int(number): checkpoint_of(copy, info)
             for number, copies in shards.items()
             for copy in copies
             if copy["routing"]["primary"] and "seq_no" in copy

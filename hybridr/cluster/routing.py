@@ -85,6 +85,16 @@ def parse_index_infos(response: Mapping[str, Any], segmented: set[str]) -> list[
     return infos
 
 
+def checkpoint_of(shard_copy: Mapping[str, Any], info: IndexInfo) -> int:
+    """Return the global checkpoint in the statistics of a shard copy: all operations up to it are finished.
+
+    A searchable snapshot always reports 0. It takes no writes, so its commit holds all operations.
+    """
+    if info.settings.get("index.store.type") == "remote_snapshot":
+        return int(shard_copy["commit"]["user_data"]["local_checkpoint"])
+    return int(shard_copy["seq_no"]["global_checkpoint"])
+
+
 def copies_preference(segmented: Collection[str], name: str, preference: str | None = None) -> dict[str, str]:
     """Return the search parameter `preference`. It asks for primaries if the index is among the `segmented`,
     since a refresh does not reach their replicas.
