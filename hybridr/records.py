@@ -123,13 +123,11 @@ def silent(stage: str, done: int, total: int | None = None, note: str = "") -> N
     """Ignore progress."""
 
 
-def with_progress(
-    items: Iterable[T], progress: Progress, stage: str, total: int | None = None
-) -> Iterator[T]:
+def with_progress(items: Iterable[T], progress: Progress, stage: str) -> Iterator[T]:
     """Yield `items`, reporting progress for each."""
     done = 0
-    progress(stage, 0, total)
+    progress(stage, 0)
     for done, item in enumerate(items, 1):
         yield item
-        progress(stage, done, total)
+        progress(stage, done)
     progress(stage, done, done)

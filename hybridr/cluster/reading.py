@@ -391,15 +391,14 @@ def sources_by_id(
 
 
 def documents_by_id(
-    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, with_source: bool = True
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str]
 ) -> dict[str, SourceDocument]:
     """Return id -> document for these ids, read by a search, so that the right to read the index is enough.
 
-    Without `with_source` only versions and sequence numbers are read. Missing documents are left out. For
-    whole documents of an index with semantic fields pass its `IndexInfo`.
+    Missing documents are left out. For whole documents of an index with semantic fields pass its `IndexInfo`.
     """
     info = index if isinstance(index, IndexInfo) else None
-    hits = hits_by_id(cluster, index, doc_ids, hit_options(None if with_source else (), info))
+    hits = hits_by_id(cluster, index, doc_ids, hit_options(None, info))
     return {hit["_id"]: source_document(hit, info) for hit in hits}
 
 

@@ -42,10 +42,8 @@ class Contrastive(EncodedApart):
         return contrastive_rows(scores, masked, 1 / self.inv_temperature)
 
 
-def contrastive_rows(
-    scores: Tensor, false_negatives: Tensor, temperature: float = 1.0, reduction: str = "none"
-) -> Tensor:
-    """Return the losses `(n,)`, or their `reduction`, of each query's positive against the whole batch.
+def contrastive_rows(scores: Tensor, false_negatives: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the losses `(n,)` of each query's positive against the whole batch.
 
     `scores` are `(n, n + m)`: of the n positives in the order of the queries, then of m negatives;
     `false_negatives`, of the same shape, is true for other relevant documents. It is the cross-entropy of
@@ -54,7 +52,7 @@ def contrastive_rows(
     """
     scores = scores * (1 / temperature) - MASKED * false_negatives.to(scores.dtype)
     targets = torch.arange(len(scores), device=scores.device)
-    return functional.cross_entropy(scores, targets, reduction=reduction)
+    return functional.cross_entropy(scores, targets, reduction="none")
 
 
 def find_false_negatives(
