@@ -12,7 +12,6 @@ from ..cluster.aliases import partial_aliases
 from ..cluster.connection import Cluster, IndexLookup, IndexView
 from ..cluster.destinations import (
     claiming_indices,
-    destination_pattern,
     destinations,
     has_readable_record,
     indices_in_use,
@@ -23,6 +22,7 @@ from ..cluster.destinations import (
     require_single,
     require_source_index,
     require_whole,
+    view_of,
 )
 from ..cluster.mappings import alias_obstacles, differing_fields, require_no_obstacle
 from ..cluster.reading import Key
@@ -152,12 +152,13 @@ def status(cluster: Cluster, name: str) -> Status:
     """Return the status of all indices with vectors of `name`: a source, an index with vectors, or an alias.
     Raises NotFound.
     """
-    source, generations = source_and_destinations(cluster, name)
-    source_info = cluster.index_info(source) if cluster.exists(source) else None
+    view = view_of(cluster, name)
+    source, generations = source_and_destinations(view, name)
+    source_info = view.index_info(source) if view.indices(source) else None
     documents = cluster.count(source) if source_info else None
     others = [
         info
-        for info in claiming_indices(cluster, source)
+        for info in claiming_indices(view, source)
         if source_info and not is_destination_of(info, source_info)
     ]
     earlier = [info.name for info in others if source_info and is_of_replaced_source(info, source_info)]
@@ -167,7 +168,7 @@ def status(cluster: Cluster, name: str) -> Status:
     parts = partial_aliases(source_info) if source_info else {}
     lines = {info.name: pipeline_difference(info, source_info) for info in generations if source_info}
     pipelines = {name: line for name, line in lines.items() if line}
-    files, other_files = local_files(cluster, source, source_info, generations)
+    files, other_files = local_files(view, source, source_info, generations)
     details = (strangers, earlier, unsynced, parts, pipelines)
     return Status(source, documents, holdings, files, *details, other_files)
 
@@ -183,7 +184,7 @@ def local_files(
     return [text for text in files if text.uuid in ids], [text for text in files if text.uuid not in existing]
 
 
-def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
+def source_and_destinations(cluster: IndexLookup, name: str) -> tuple[str, list[IndexInfo]]:
     """Return the source that `name` stands for (a source, index with vectors or alias), and the indices with
     its vectors.
 
@@ -197,7 +198,7 @@ def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[Inde
         return info.name, destinations(cluster, info)
     if not target_of(info.record).is_separate:
         return info.name, [info]
-    if not cluster.exists(info.record.source):
+    if not cluster.indices(info.record.source):
         return info.record.source, claiming_indices(cluster, info.record.source)
     source = require_source_index(cluster, info)
     return source.name, destinations(cluster, source)
@@ -262,13 +263,13 @@ def remove(
     Raises NotFound for nothing to delete, ClusterError if the source is gone or lacks clients' documents.
     """
     require_one_option(copy_back, discard)
-    if earlier := orphaned_by_replacement(cluster, name):
+    view = view_of(cluster, name)  # before aliases are removed
+    if earlier := orphaned_by_replacement(view, name):
         return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
-    source, generations = removable_indices(cluster, name)
-    source_info = cluster.index_info(source) if cluster.exists(source) else None
+    source, generations = removable_indices(cluster, name, view)
+    source_info = view.index_info(source) if view.indices(source) else None
     if source_info:
         require_single(indices_in_use(generations), source_info)
-    view = IndexView.of(cluster, source, destination_pattern(source))  # before aliases are removed
     files, others = local_files(view, source, source_info, generations)
     deleted_indices = gone_indices(cluster, source, generations)
     if not generations and not files and not has_leftovers(cluster, source, deleted_indices):
@@ -309,7 +310,7 @@ def remove(
     }
 
 
-def orphaned_by_replacement(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo] | None:
+def orphaned_by_replacement(cluster: IndexLookup, name: str) -> tuple[IndexInfo, IndexInfo] | None:
     """Return (index with vectors, present index) if `name` is an index with vectors whose source was since
     replaced by another index of the same name, else None.
     """
@@ -317,7 +318,7 @@ def orphaned_by_replacement(cluster: Cluster, name: str) -> tuple[IndexInfo, Ind
     if len(infos) != 1 or not has_readable_record(infos[0]) or not is_destination(infos[0]):
         return None
     info = infos[0]
-    if info.record.in_place or not cluster.exists(info.record.source):
+    if info.record.in_place or not cluster.indices(info.record.source):
         return None
     source = cluster.index_info(info.record.source)
     return (info, source) if is_of_replaced_source(info, source) else None
@@ -359,12 +360,12 @@ def remove_earlier(
     }
 
 
-def removable_indices(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
+def removable_indices(cluster: Cluster, name: str, view: IndexView) -> tuple[str, list[IndexInfo]]:
     """Return what `source_and_destinations` returns; for a deleted source that left something behind, its
     name and no indices. Raises NotFound for a source that left nothing.
     """
     try:
-        return source_and_destinations(cluster, name)
+        return source_and_destinations(view, name)
     except NotFound:
         if not can_be_name(name) or not has_leftovers(cluster, name, gone_indices(cluster, name)):
             raise
