@@ -198,7 +198,7 @@ def deploy(
     ids = asdict(create_model(cluster, deployment_connector(info, settings, search))) if needs_model else {}
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
-    server |= {"recall": settings.recall} if settings.way == "transparent" else {}
+    server |= {"recall": settings.recall} if settings.recall != "lexical" else {}
     new_deployment = Deployment(way=plan.way, pipeline=plan.pipeline, job=job, **ids, **server)
     put_deployment(cluster, target, new_deployment)
     send_deletions(cluster, outdated_model_deletions(cluster, plan.pipeline, new_deployment))

@@ -212,7 +212,7 @@ def test_a_pipeline_that_its_owner_sets_later_is_kept(cluster, source, cli):
     assert f"{done.destination}: what clients write there runs" in cli(cluster, f"status {source}").out
 
     remarks = plan(cluster, source, HashingEncoder(), OTHER).remarks
-    assert [remark for remark in remarks if remark.endswith(", index.final_pipeline")] == remarks[:1], remarks
+    assert [remark for remark in remarks if remark.endswith(": index.final_pipeline")] == remarks[:1], remarks
 
     # By the same command as by a round.
     later = counting(cluster, f"{source}-later")

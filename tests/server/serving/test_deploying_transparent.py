@@ -235,9 +235,9 @@ def test_tuning_for_another_fusion_is_said(rack, index):
         assert "tuned for another fusion" in problem
         [told] = Index(rack, INDEX).deployment_problems()
         server = rack.index_info(index).record.deployment.server
-        assert told == f"{problem}: hybridr deploy {INDEX} --way transparent --server {server}", (
-            "without --server it would deploy the default one"
-        )
+        assert told == (
+            f"{problem}: hybridr deploy {INDEX} --way transparent --server {server} --recall all"
+        ), "without its options it would deploy the default server and ranking"
     finally:
         write_record(rack, index, tuning=known)
 
