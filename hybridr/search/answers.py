@@ -31,10 +31,13 @@ ABOVE_ALL_SCORES = 1e30
 
 @dataclass(frozen=True)
 class Answers:
-    """The confidence calibration of an index for one search, or the `reason` why there is none."""
+    """The confidence calibration of an index for one search, or the `reason` why there is none, and what to
+    do about it.
+    """
 
     calibration: Calibrated | None
     reason: str = ""
+    remedy: str | None = None
 
     def with_confidence(self, hits: Hits, at_least: float = 0.0, *, wordless: bool = False) -> Hits:
         """Return hits with their confidence, without those below the confidence `at_least`.
@@ -95,7 +98,7 @@ class Answers:
     def required_calibration(self) -> Calibrated:
         """Return the calibration. Raises SettingsError with the reason if there is none."""
         if self.calibration is None:
-            raise SettingsError(f"hits have no confidence: {self.reason}", hint="hybridr tune INDEX")
+            raise SettingsError(f"hits have no confidence: {self.reason}", hint=self.remedy)
         return self.calibration
 
 
@@ -124,13 +127,14 @@ def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answer
     """Return the calibration of the context's index if it holds for the scores of this search, else why it
     does not.
     """
-    calibrated = context.info.record.answers
+    info, calibrated = context.info, context.info.record.answers
     if reason := comparison_obstacle(context):
-        return Answers(None, reason)
+        return Answers(None, reason, "search with the default mode and fusion")
+    remedy = f"hybridr tune {quote(info.record.source or info.name)}   calibrates today's ranking"
     if calibrated is None:
-        return Answers(None, f"'{context.info.name}' was not calibrated")
+        return Answers(None, f"'{info.name}' was not calibrated", remedy)
     if calibrated.ranking != scoring_fingerprint(context, reranking):
-        return Answers(None, f"'{context.info.name}' was calibrated for another ranking")
+        return Answers(None, f"'{info.name}' was calibrated for another ranking", remedy)
     return Answers(calibrated)
 
 

@@ -128,13 +128,15 @@ def test_no_confidence_is_told_of_scores_that_are_made_otherwise(cluster, calibr
     for settings in ({"dense_weight": 0.7}, {"signals": ("none",)}, {"boost": "linear(price, 100):0.1"}):
         search = Search(cluster, *calibrated, settings=SearchSettings(**settings))
         assert search(text_number(7))[0].confidence is None
-        with pytest.raises(SettingsError, match="calibrated for another ranking"):
+        with pytest.raises(SettingsError, match="calibrated for another ranking") as refused:
             search.requiring(0.95)
+        assert (refused.value.hint or "").startswith(f"hybridr tune {calibrated[0]} ")
     assert Search(cluster, *calibrated)(text_number(7), boost="linear(price, 100):0.1")[0].confidence is None
     words = Search(cluster, *calibrated, mode="lexical", settings=SearchSettings(at_least=0.95))
     assert words(text_number(7))[0].confidence is None
-    with pytest.raises(SettingsError, match="mode lexical"):
+    with pytest.raises(SettingsError, match="mode lexical") as refused:
         words.requiring(0.5)
+    assert refused.value.hint == "search with the default mode and fusion"
     with pytest.raises(SettingsError, match="is not a confidence"):
         Search(cluster, *calibrated).requiring(1.5)
 
