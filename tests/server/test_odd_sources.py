@@ -12,7 +12,7 @@ from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster import writing
 from hybridr.cluster.connection import path_of
 from hybridr.cluster.default_pipeline import DEFAULT
-from hybridr.cluster.reading import read_documents
+from hybridr.cluster.reading import read_documents, read_pages
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.indexing.reindexing import reindex, sync
@@ -101,7 +101,7 @@ def test_half_a_character_stops_nothing(cluster, index_name, minilm):
 
 @pytest.mark.attack(46)
 def test_a_lost_pipeline_is_named_before_anything_is_made(cluster, index_name):
-    fill_index(cluster, index_name, 2)
+    fill_index(cluster, index_name, 4)
     cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "of-nobody"})
     with pytest.raises(
         ClusterError, match=f"pipeline of '{index_name}', of-nobody, does not exist"
@@ -112,7 +112,7 @@ def test_a_lost_pipeline_is_named_before_anything_is_made(cluster, index_name):
         == f'PUT /{index_name}/_settings {{"{DEFAULT}": "_none"}}, or create the pipeline again'
     )
     with pytest.raises(ClusterError, match="of-nobody is not defined") as caught:
-        list(read_documents(cluster, index_name))
+        list(read_pages(cluster, index_name, page=1))  # more than a page is read in a point in time
     assert "set it to _none" in str(caught.value.hint)
     assert [info.name for info in cluster.indices(f"{index_name}*")] == [index_name]
 

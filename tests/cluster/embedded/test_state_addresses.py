@@ -99,7 +99,7 @@ def test_a_cloud_id_connects_the_command_line(deployment, monkeypatch, capsys, p
         assert connect().url.startswith("https://es.cloud.example:")
     main(["status", "docs", "--json", *options])
     assert "a cloud id" not in capsys.readouterr().err
-    assert ("/docs", f"ApiKey {KEY}") in deployment[1]
+    assert ("/docs,docs-hybridr-*", f"ApiKey {KEY}") in deployment[1]
 
 
 @pytest.mark.attack(133)

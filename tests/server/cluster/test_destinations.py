@@ -105,7 +105,9 @@ def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(clus
         rollback(cluster, source, dry_run=True)
 
 
-def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(cluster, index_name):
+def test_an_alias_that_a_stranger_holds_moves_only_on_demand_and_shows_no_more_than_before(
+    cluster, index_name
+):
     reindexed(cluster, index_name, 10, ENCODER)
     stranger = claim(cluster, index_name, alias=f"{index_name}-mine")
     deployed = {"way": "client", "pipeline": "somebody-elses"}
@@ -114,12 +116,16 @@ def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(cluster, ind
     hiding = {"index": stranger, "alias": f"{index_name}-mine", "filter": {"term": {"tags": "a"}}}
     cluster.request("POST", "/_aliases", {"actions": [{"add": hiding | {"routing": "x"}}]})
     other = HashingEncoder(salt="other")
-    done = reindex(cluster, index_name, other, ReindexSettings(alias=f"{index_name}-mine"))
+    settings = ReindexSettings(alias=f"{index_name}-mine")
+    with pytest.raises(ClusterError, match=f"does not list that index and lacks 1 document .* '{stranger}'"):
+        reindex(cluster, index_name, other, settings)
+    done = reindex(cluster, index_name, other, settings.model_copy(update={"discard": True}))
     made = cluster.index_info(done.destination)
     assert made.record.previous == index_name
     assert made.record.deployment is None
-    assert made.aliases == {f"{index_name}-mine": {}}, "neither his filter nor his routing"
-    assert not done.deployment
+    kept = {"filter": {"term": {"tags": "a"}}, "index_routing": "x", "search_routing": "x"}
+    assert made.aliases == {f"{index_name}-mine": kept}, "what the alias hid stays hidden"
+    assert done.deployment.pipeline is None, "said and not done"
 
 
 def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
