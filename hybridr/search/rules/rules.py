@@ -355,10 +355,10 @@ def change_rules(
         time.sleep(edit_round * EDIT_WAIT_S)
         newest = fetch_version(cluster, info) or RulesVersion()
         stamp = change_stamp(cluster, by)
-        rules, excess = (changed := change(newest)).rules, changed.excess
-        require_room(rules)
-        job, by_whom, at = secrets.token_hex(8), stamp["by"], stamp["at"]
-        version = RulesVersion(newest.version + 1, by_whom, at, job, rules, excess=excess)
+        changed, job = change(newest), secrets.token_hex(8)
+        require_room(changed.rules)
+        number, excess = newest.version + 1, changed.excess
+        version = RulesVersion(number, stamp["by"], stamp["at"], job, changed.rules, excess=excess)
         if excess:  # a removal may bring them within the limits
             version = read_version(version.stored())
         if dry_run:

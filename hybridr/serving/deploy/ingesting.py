@@ -129,7 +129,8 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     info = cluster.index_info(plan.index)
     if plan.settings:
         set_model_settings(cluster, plan.settings, settings)
-    empty_pipeline, usage, *_, pipeline = plan.requests[-6:]
+    after_settings = plan.requests[1:] if plan.settings else plan.requests
+    empty_pipeline, usage, *_, pipeline = after_settings
     if stored_ingest(cluster, plan.pipeline) is None:
         for request in (empty_pipeline, usage):
             cluster.request(request["method"], request["path"], request["body"])
