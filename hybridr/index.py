@@ -1022,7 +1022,9 @@ def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
 
 
 def read_judged(queries: Judged | None) -> tuple[list[Query], Qrels] | None:
-    """Return queries and qrels, read from a folder if one is given; None without judgements."""
+    """Return queries and their judgements (qrels), from a folder if `queries` names one; None if there are
+    none.
+    """
     from .evaluation.evaluation import JudgedQueries
 
     if isinstance(queries, tuple) and not isinstance(queries, JudgedQueries):

@@ -109,7 +109,7 @@ class PairScorer(GraphFolder):
     how_to_name = "[search] rerank_settings = {folder = DIR}"
 
     def __init__(self, folder: Path | str, precision: str | None = None) -> None:
-        """Open a folder of `hybridr export`; `precision` None is the exported one.
+        """Open a folder that `hybridr export` wrote; with `precision` None in that of the export.
 
         Raises ModelError for another folder, or a damaged one.
         """

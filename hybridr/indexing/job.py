@@ -281,7 +281,9 @@ class SearchLoad(NamedTuple):
     milliseconds: int
 
     def mean_ms(self, earlier: SearchLoad) -> float | None:
-        """Return the mean milliseconds per query since `earlier`; None if there were too few queries."""
+        """Return the mean milliseconds per query between the `earlier` reading and this one; None if fewer
+        than MIN_QUERIES queries ran in between.
+        """
         queries = self.queries - earlier.queries
         return (self.milliseconds - earlier.milliseconds) / queries if queries >= MIN_QUERIES else None
 

@@ -99,7 +99,7 @@ class NumberedIndex:
             return list(answer["aggregations"]["spans"]["buckets"])
 
     def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
-        """Yield pages of documents (ids and states only) whose number lies in one of the spans."""
+        """Yield pages of the documents whose sequence number lies in one of `spans`, without their fields."""
         for start in range(0, len(spans), CLAUSES):
             part = spans[start : start + CLAUSES]
             ranges = [{"range": {self.field: {"gte": low, "lt": high}}} for low, high in part]

@@ -345,7 +345,7 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
     disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
 
     def usable(watermark: str) -> list[int]:
-        """Return the bytes of each data node that can be filled below a watermark."""
+        """Return how many bytes each data node can still take before its disk reaches a watermark."""
         free = ((disk["available_in_bytes"], disk["total_in_bytes"]) for disk in disks)
         return [max(0, available - bytes_kept_free(settings, watermark, total)) for available, total in free]
 

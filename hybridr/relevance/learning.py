@@ -165,10 +165,11 @@ def without_memory(search: Search) -> Search:
 
 
 def similarity_threshold(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
-    """Return the cosine from which on judged queries, `(n, dim)` of length 1, count as similar.
+    """Return the least cosine at which two judged queries count as similar; `vectors` are those of the
+    queries, `(n, dim)` of length 1.
 
-    That is the usual one, or a higher one above which at least one pair of five has the same need. If no pair
-    has the same need, as with commands that differ by a word, nearness says nothing.
+    That is `usual`, or a higher cosine above which at least one pair in five has the same need. If no pair
+    has the same need, as with commands that differ by one word, similar vectors say nothing.
     """
     pairs = np.triu_indices(len(vectors), 1)
     cosines, same_need = (vectors @ vectors.T)[pairs], (needs[:, None] == needs)[pairs]

@@ -227,9 +227,8 @@ def tune(
     if not (texts or judgements):
         tuning = replace(tuning, stored=info.record.tuning)
     elif not settings.dry_run:
-        replace_values(
-            cluster, info, "tuned", tuning.record.model_dump(exclude_unset=True), tuning=tuning.record
-        )
+        record = tuning.record
+        replace_values(cluster, info, "tuned", record.model_dump(exclude_unset=True), tuning=record)
     if table is None:
         return tuning
     search = without_chain(search_settings)

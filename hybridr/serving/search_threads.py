@@ -160,7 +160,7 @@ class SearchThreads:
         return True
 
     def _is_stalled(self, turn: Turn) -> bool:
-        """Return whether all threads that a call may use are taken and none became free for a while."""
+        """Return whether a call waits and no thread that it may use became free for `stalled_s`."""
         with self._lock:
             if turn.begun or self.stalled_s is None:
                 return False

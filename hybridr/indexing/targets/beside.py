@@ -136,7 +136,7 @@ class Beside:
         return fill_share(job, work, Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
-        """Encode writes of clients here, carry over those in other indices, verify, and move the alias.
+        """Encode what clients wrote here, copy what they wrote to earlier indices, verify, move the alias.
 
         The alias stays if documents were rejected and the settings do not accept that.
         """
