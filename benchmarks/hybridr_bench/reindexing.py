@@ -21,8 +21,9 @@ from typing import Any
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.field_values import text_of
 from hybridr.cluster.loading import CONTENTS, load
-from hybridr.cluster.reading import read_documents, text_of
+from hybridr.cluster.reading import read_documents
 from hybridr.cluster.remote_models import (
     PLUGIN,
     create_model,

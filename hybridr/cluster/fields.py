@@ -6,7 +6,7 @@ import difflib
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ from ..errors import DataError
 from ..records import Progress, silent
 from .connection import Cluster, IndexLookup
 from .destinations import destinations, indices_in_use, is_destination
-from .reading import sample_documents, text_of
+from .field_values import leaf_values, text_of
+from .reading import sample_documents
 from .record import TEXT_TYPES, IndexInfo, MappedField
 
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
@@ -182,18 +183,6 @@ def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> di
             contents.not_text += sum(not isinstance(value, str) for value in present)
             contents.texts.append(text_of(source, (name,)))
     return by_name
-
-
-def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) of every value of a document; one pair per list item, none for null."""
-    if isinstance(source, dict):
-        for key, value in source.items():
-            yield from leaf_values(value, f"{name}.{key}" if name else key)
-    elif isinstance(source, list):
-        for value in source:
-            yield from leaf_values(value, name)
-    elif source is not None:
-        yield name, source
 
 
 def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:

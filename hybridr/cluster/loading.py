@@ -16,7 +16,7 @@ from ..languages import ANALYZERS, analyzer_for, guess_language
 from ..records import Progress, silent
 from .connection import Cluster, path_of
 from .destinations import write_record
-from .reading import text_of
+from .field_values import text_of
 from .record import IndexInfo, Record, meta_of
 from .record_parts import Load
 from .settings import LoadSettings

@@ -8,9 +8,7 @@ documents of a shard may have one number; no page ends between them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -28,7 +26,6 @@ LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE, CHUNK = 250, 1_000, 1_000
 DEEPEST = 10_000
 """Most documents of a sample, if the index allows a search as many hits."""
-SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 Key: TypeAlias = "tuple[str, str]"
 """Id and routing ("" if none) of a document; several shards may hold the same id."""
@@ -182,35 +179,56 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
 def _read_shard(
     cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the pages of one shard after `position`, which moves on; halve a page that is too large. What may
-    fit into a page is first read by one search; if it does not fit, all pages are read from a view.
-    """
-    number_filter, *where = body["query"]["bool"]["filter"]
-    bounds, preference = number_filter["range"]["_seq_no"], f"_shards:{shard}"
-    may_fit = bool(where) or bounds.get("lte", -1) - position.seq_no.get(shard, -1) < body["size"]
-    while True:
+    """Yield the pages of one shard after `position`, which moves on; halve a page that is too large."""
+    bounds, preference = body["query"]["bool"]["filter"][0]["range"]["_seq_no"], f"_shards:{shard}"
+    bounds["gt"] = position.seq_no.get(shard, -1)
+    if (documents := _only_page(cluster, info, body, preference)) is not None:
+        if documents:
+            yield documents
+            position.seq_no[shard] = documents[-1].seq_no
+        return
+    is_full = True
+    while is_full:
         try:
-            with nullcontext() if may_fit else cluster.point_in_time(info.name, preference=preference) as pit:
-                body |= {"pit": {"id": pit, "keep_alive": cluster.view_keep_alive}} if pit else {}
-                while True:
-                    bounds["gt"] = position.seq_no.get(shard, -1)
-                    documents = view_documents(cluster, info, body, preference)
+            with cluster.point_in_time(info.name, preference=preference) as pit:
+                body["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
+                while is_full:
+                    documents = view_documents(cluster, info, body)
                     if is_full := len(documents) == body["size"]:
-                        if may_fit:
-                            break
                         documents = _whole_numbers(cluster, info, body, documents)
                     if documents:
                         yield documents
-                        position.seq_no[shard] = documents[-1].seq_no
-                    if not is_full:
-                        return
-            may_fit = False
+                        position.seq_no[shard] = bounds["gt"] = documents[-1].seq_no
         except ClusterError as error:
-            if error.kind == TOO_LARGE and body["size"] > 1:
-                body["size"] //= 2
-            # A node that restarts loses its views: open a new one and continue after the last document.
-            elif error.kind != LOST_VIEW:
-                raise
+            body["size"] = _size_after(error, body["size"])
+
+
+def _only_page(
+    cluster: Cluster, info: IndexInfo, body: dict[str, Any], preference: str
+) -> list[SourceDocument] | None:
+    """Return the documents of a shard by one search, without a view; None if a page cannot hold them all."""
+    number_filter, *where = body["query"]["bool"]["filter"]
+    bounds = number_filter["range"]["_seq_no"]
+    if not where and "lte" in bounds and bounds["lte"] - bounds["gt"] >= body["size"]:
+        return None
+    try:
+        documents = view_documents(cluster, info, body, preference)
+    except ClusterError as error:
+        body["size"] = _size_after(error, body["size"])
+        return None
+    return documents if len(documents) < body["size"] else None
+
+
+def _size_after(error: ClusterError, size: int) -> int:
+    """Return the page size with which reading goes on after an error; raise the error if it cannot go on.
+
+    A node that restarts loses its views: a new one is opened.
+    """
+    if error.kind == TOO_LARGE and size > 1:
+        return size // 2
+    if error.kind == LOST_VIEW:
+        return size
+    raise error
 
 
 def _whole_numbers(
@@ -303,44 +321,6 @@ def read_documents(
         progress("read", done, max(total, done))
 
 
-def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
-    """Return the texts in the named fields of a document, joined by spaces; other values count as missing.
-
-    Dotted names reach into objects; lists of strings are joined too. Half a surrogate pair becomes U+FFFD.
-    """
-    parts = [part for name in fields for part in _strings(_values_at(source, name))]
-    return replace_lone_surrogates(" ".join(" ".join(parts).split()))
-
-
-def replace_lone_surrogates(text: str) -> str:
-    """Return the text with U+FFFD in place of each half of a surrogate pair, which no encoder reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return SURROGATE.sub("\ufffd", text)
-    return text
-
-
-def _values_at(source: Any, name: str) -> list[Any]:
-    """Return the values of a document at a dotted field name, whether it has objects or names with dots."""
-    if isinstance(source, list):
-        return [value for item in source for value in _values_at(item, name)]
-    if not isinstance(source, dict):
-        return []
-    values = [source[name]] if name in source else []
-    for position, character in enumerate(name):
-        if character == "." and name[:position] in source:
-            values += _values_at(source[name[:position]], name[position + 1 :])
-    return values
-
-
-def _strings(value: Any) -> list[str]:
-    """Return all non-blank strings in a value and in its nested lists."""
-    if isinstance(value, str):
-        return [value] if value.strip() else []
-    return [part for item in value for part in _strings(item)] if isinstance(value, list) else []
-
-
 def sample_documents(
     cluster: Cluster,
     info: IndexInfo,
@@ -376,10 +356,7 @@ def sample_documents(
                     progress("sample", len(sample), size)
                 return sample
         except ClusterError as error:
-            if error.kind == TOO_LARGE and page > 1:
-                page //= 2
-            elif error.kind != LOST_VIEW:  # a node that restarts loses its views
-                raise
+            page = _size_after(error, page)
 
 
 def sources_by_id(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from ..cluster.connection import Cluster
+from ..cluster.field_values import leaf_values, text_of
 from ..cluster.fields import (
     CHOOSING_SAMPLE,
     VECTOR_TYPES,
@@ -15,13 +16,12 @@ from ..cluster.fields import (
     FieldChoice,
     count_words,
     field_choice,
-    leaf_values,
     read_contents,
     sample_sources,
     text_subfields,
 )
 from ..cluster.known_problems import problems_of_index
-from ..cluster.reading import random_order_query, text_of
+from ..cluster.reading import random_order_query
 from ..cluster.record import TEXT_TYPES, IndexInfo, MappedField
 from ..cluster.word_fields import chosen_word_fields
 from ..encoders.registry import PACKAGED_LANGUAGES, knows_language, suggested_encoders

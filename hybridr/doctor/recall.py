@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, resolve_complete
-from ..cluster.reading import sample_documents, text_of
+from ..cluster.field_values import text_of
+from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import SPACES, as_numbers, dense_query, to_stored_values
 from ..encoders.contract import Encoder

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
+from ..cluster.field_values import text_of
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import IN_PLACE_BLOCKS, block_obstacles, require_no_obstacle
-from ..cluster.reading import SourceDocument, text_of
+from ..cluster.reading import SourceDocument
 from ..cluster.record import MARK_FIELD, IndexInfo
 from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError

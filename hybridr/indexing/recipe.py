@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.reading import text_of
+from ..cluster.field_values import text_of
 from ..cluster.record import Record
 from ..cluster.record_parts import Cosines, WhitenedSpread
 from ..cluster.retrievers.dense import engine_scores

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, is_restored, resolve
+from ..cluster.field_values import text_of
 from ..cluster.mappings import differing_fields
 from ..cluster.reading import (
     ID_PAGE,
@@ -29,7 +30,6 @@ from ..cluster.reading import (
     read_pages,
     source_document,
     sources_by_id,
-    text_of,
 )
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import DenseRetriever, to_stored_values

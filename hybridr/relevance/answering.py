@@ -16,7 +16,8 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve, write_record
-from ..cluster.reading import sample_documents, text_of
+from ..cluster.field_values import text_of
+from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated, Cosines
 from ..encoders.contract import Encoder

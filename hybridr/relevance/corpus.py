@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.field_values import text_of
 from ..cluster.fields import choose_text_fields
-from ..cluster.reading import read_documents, text_of
+from ..cluster.reading import read_documents
 from ..errors import DataError, quantity
 from ..evaluation.label_free import draw_probes
 from ..files.formats import document_of, read_document_file, read_table, short_digest

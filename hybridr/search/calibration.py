@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
+from ..cluster.field_values import text_of
 from ..cluster.fields import source_field
-from ..cluster.reading import random_order_query, sample_documents, text_of
+from ..cluster.reading import random_order_query, sample_documents
 from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Spread
 from ..cluster.retrievers import among

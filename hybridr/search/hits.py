@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ..cluster.failures import is_partial, reading_answer
-from ..cluster.reading import text_of
+from ..cluster.field_values import text_of
 from ..encoders.passages import Span
 from ..errors import ClusterError
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import OWNER, PATTERNS, Cluster, drop_index, hidden_index_body, path_of
-from ..cluster.reading import groups_of, hits_by_id, text_of
+from ..cluster.field_values import text_of
+from ..cluster.reading import groups_of, hits_by_id
 from ..cluster.record import IndexInfo, parse_index_info
 from ..cluster.retrievers.dense import as_numbers, to_stored_values, vector_mapping
 from ..cluster.settings import VectorSettings

@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
+from ..cluster.field_values import text_of
 from ..cluster.mappings import index_put
-from ..cluster.reading import groups_of, hits_by_id, sources_by_id, text_of
+from ..cluster.reading import groups_of, hits_by_id, sources_by_id
 from ..cluster.record import RESULT_WINDOW
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
+from ..cluster.field_values import text_of
 from ..cluster.fields import choose_text_fields
-from ..cluster.reading import count_missing, groups_of, sources_by_id, text_of
+from ..cluster.reading import count_missing, groups_of, sources_by_id
 from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError, quantity
 from ..evaluation.evaluation import (

@@ -12,7 +12,6 @@ from hybridr.cluster.fields import (
     choose_without_reading,
     count_words,
     field_choice,
-    leaf_values,
     read_contents,
 )
 from hybridr.cluster.record import IndexInfo
@@ -60,11 +59,6 @@ def test_the_mapping_is_flattened_with_analysers_multi_fields_and_nesting() -> N
         ("notes.body", "match_only_text", "french", (), True),
         ("title", "text", "german", ("raw",), False),
     ]
-
-
-def test_values_of_lists_objects_and_dotted_names() -> None:
-    source = {"a": {"b": ["x", {"c": 1}], "n": None}, "d.e": True, "f": []}
-    assert list(leaf_values(source)) == [("a.b", "x"), ("a.b.c", 1), ("d.e", True)]
 
 
 def test_contents_count_what_is_filled_and_what_is_not_text() -> None:

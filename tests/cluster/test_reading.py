@@ -1,4 +1,4 @@
-"""The text of documents as they come."""
+"""Pages of documents, as a node with little memory gives them; positions in an index."""
 
 from __future__ import annotations
 
@@ -12,37 +12,9 @@ import pytest
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import error_from_answer
-from hybridr.cluster.reading import Position, SourceDocument, read_pages, settled_position, text_of
+from hybridr.cluster.reading import Position, SourceDocument, read_pages, settled_position
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ({"text": "half \ud83d of one"}, "half \ufffd of one"),
-        ({"text": ["\udc00", "a\udfffb"]}, "\ufffd a\ufffdb"),
-        ({"text": "whole \U0001f600 日本語"}, "whole \U0001f600 日本語"),
-        ({"text": None}, ""),
-    ],
-)
-def test_half_a_character_becomes_a_sign_that_encoders_read(source: dict[str, Any], expected: str) -> None:
-    found = text_of(source, ["text"])
-    assert (found, found.encode().decode()) == (expected, found)
-
-
-def test_a_dot_in_a_name_is_an_object_for_the_cluster_and_here() -> None:
-    """Before, a text below a name with a dot was none, and the document stayed without a vector."""
-    forms: list[dict[str, Any]] = [
-        {"a": {"b": {"c": "anchor"}}},
-        {"a.b.c": "anchor"},
-        {"a.b": {"c": "anchor"}},
-        {"a": {"b.c": "anchor"}},
-        {"a": [{"b": [{"c": ["anchor"]}]}, {"x": 1}]},
-    ]
-    assert {text_of(form, ["a.b.c"]) for form in forms} == {"anchor"}
-    assert text_of({"a.b": {"c": "anchor"}, "a": {"b.c": "basket"}}, ["a.b.c"]) == "basket anchor"
-    assert text_of({"a": "no object", "a.bc": "x", "a.b": None}, ["a.b.c"]) == ""
 
 
 class Small:
@@ -90,7 +62,7 @@ def read_from(node: Small, patience_s: float) -> list[str]:
 def test_pages_shrink_where_a_node_lacks_the_memory_for_them() -> None:
     node = Small(holds=4)
     assert read_from(node, patience_s=3600) == [f"d{number}" for number in range(20)]
-    assert node.asked == [17, 8, *[4] * 8]
+    assert node.asked == [17, 8, *[4] * 7]
 
 
 @pytest.mark.parametrize(("documents", "asked", "views"), [(0, 1, 0), (16, 1, 0), (17, 3, 1), (33, 4, 1)])
@@ -105,7 +77,7 @@ def test_a_node_that_lacks_the_memory_for_one_document_is_waited_for(monkeypatch
     monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
     node = Small(holds=1, short=2, documents=2)
     assert read_from(node, patience_s=60) == ["d0", "d1"]
-    assert node.asked == [17, 8, 4, 2, *[1] * 8]
+    assert node.asked == [17, 8, 4, 2, *[1] * 7]
     with pytest.raises(ClusterError, match="Data too large"):
         read_from(Small(holds=0), patience_s=0.01)
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster.field_values import text_of
 from hybridr.cluster.fields import text_field_candidates
-from hybridr.cluster.reading import hit_options, source_document, text_of
+from hybridr.cluster.reading import hit_options, source_document
 from hybridr.cluster.record import IndexInfo, parse_index_info
 from hybridr.cluster.semantic import (
     embedded_texts,

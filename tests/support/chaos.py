@@ -22,8 +22,9 @@ import numpy as np
 import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.field_values import text_of
 from hybridr.cluster.mappings import differing_fields
-from hybridr.cluster.reading import SourceDocument, read_documents, text_of
+from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.writing import rejects_of
 from hybridr.encoders.opening import load_encoder
 from support.chaos_node import LONGEST_S, ChaosNode, await_

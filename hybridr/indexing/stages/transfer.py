@@ -24,6 +24,7 @@ import numpy as np
 
 from ...cluster.connection import Cluster
 from ...cluster.destinations import require_whole
+from ...cluster.field_values import text_of
 from ...cluster.fields import choose_text_fields
 from ...cluster.known_problems import require_no_loss
 from ...cluster.reading import (
@@ -33,7 +34,6 @@ from ...cluster.reading import (
     documents_between,
     read_pages,
     settled_position,
-    text_of,
 )
 from ...cluster.record import IndexInfo, Record
 from ...cluster.routing import shards_in

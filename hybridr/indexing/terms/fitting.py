@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.connection import Cluster, path_of
+from ...cluster.field_values import text_of
 from ...cluster.fields import choose_text_fields
-from ...cluster.reading import sample_documents, text_of
+from ...cluster.reading import sample_documents
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import FittedTable
 from ...cluster.word_fields import word_fields

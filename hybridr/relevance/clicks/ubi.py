@@ -25,8 +25,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ...cluster.connection import Cluster, json_bytes, make_index
 from ...cluster.destinations import resolve
+from ...cluster.field_values import replace_lone_surrogates
 from ...cluster.mappings import TERMS_COUNT, index_limit
-from ...cluster.reading import documents_in_pages, groups_of, hits_by_id, read_pages, replace_lone_surrogates
+from ...cluster.reading import documents_in_pages, groups_of, hits_by_id, read_pages
 from ...cluster.record import IndexInfo
 from ...cluster.writing import Action, MemoryRejects, write
 from ...errors import DataError, NotFound

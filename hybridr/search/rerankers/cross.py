@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...cluster.field_values import text_of
 from ...cluster.fields import choose_text_fields
-from ...cluster.reading import sample_documents, text_of
+from ...cluster.reading import sample_documents
 from ...encoders.graph_folders import PairScorer, open_once
 from ...errors import DataError, SettingsError
 from ...languages import middle_words

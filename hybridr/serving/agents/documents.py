@@ -25,7 +25,8 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from ...cluster.connection import Cluster
-from ...cluster.reading import hits_by_id, text_of
+from ...cluster.field_values import text_of
+from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...errors import UNPRINTABLE, ClusterError, HybridrError, quantity
 from ...languages import without_tags

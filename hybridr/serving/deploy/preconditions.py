@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
+from ...cluster.field_values import text_of
 from ...cluster.mappings import narrow_window_warnings
-from ...cluster.reading import sample_documents, text_of
+from ...cluster.reading import sample_documents
 from ...cluster.record import IndexInfo
 from ...cluster.remote_models import MARK, PLUGIN, ask_embedding_server, require_allowed
 from ...cluster.retrievers.lexical import LexicalRetriever

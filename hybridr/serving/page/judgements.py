@@ -29,7 +29,8 @@ import urllib3
 
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
-from ...cluster.reading import sources_by_id, text_of
+from ...cluster.field_values import text_of
+from ...cluster.reading import sources_by_id
 from ...cluster.record import IndexInfo
 from ...encoders.contract import Encoder
 from ...errors import DataError, HybridrError, SettingsError, Unreachable

@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field
 
 from ...cluster.connection import Cluster
 from ...cluster.destinations import destinations, resolve
-from ...cluster.reading import hits_by_id, sources_by_id, text_of
+from ...cluster.field_values import text_of
+from ...cluster.reading import hits_by_id, sources_by_id
 from ...encoders.contract import Encoder
 from ...evaluation.evaluation import JudgedQueries
 from ...files.formats import fits_column

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.reading import text_of
+from hybridr.cluster.field_values import text_of
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.serving.deploy.ingesting import JOIN_SCRIPT

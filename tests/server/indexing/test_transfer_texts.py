@@ -9,7 +9,8 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import path_of
-from hybridr.cluster.reading import read_documents, text_of
+from hybridr.cluster.field_values import text_of
+from hybridr.cluster.reading import read_documents
 from hybridr.errors import ClusterError, DataError
 from hybridr.files.local import read_manifest
 from hybridr.indexing.stages import transfer

@@ -14,7 +14,7 @@ import pytest
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.reading import text_of
+from hybridr.cluster.field_values import text_of
 from hybridr.cluster.remote_models import create_model, delete_model, embedding_connector, search_ids
 from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import sync
