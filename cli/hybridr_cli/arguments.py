@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,9 +34,15 @@ class JudgedOptions:
     ] = False
 
     def in_folder(self) -> JudgedQueries:
-        """Return the judged queries of the folder and split that the options name."""
-        from hybridr import JudgedQueries
+        """Return the judged queries of the folder and split that the options name.
 
+        Raises SettingsError for a split without a folder.
+        """
+        from hybridr import JudgedQueries
+        from hybridr.errors import SettingsError
+
+        if self.beir is None and self.split != "test":
+            raise SettingsError("--split needs --beir or --judgements")
         return JudgedQueries(self.beir, self.split)
 
     def queries_for(self, index: Index) -> JudgedQueries:
@@ -44,22 +50,13 @@ class JudgedOptions:
 
         Raises SettingsError if both --judgements and --beir were given.
         """
-        if not self.judgements:
-            return self.in_folder()
         from hybridr.errors import SettingsError
 
+        if not self.judgements:
+            return self.in_folder()
         if self.beir is not None:
             raise SettingsError("--judgements and --beir exclude each other")
         return index.judgements(self.split)
-
-
-def refuse_options(reason: str, **values: Any) -> None:
-    """Raise SettingsError, with the reason, for the first of these options that is set: a verb ignores it."""
-    from hybridr.errors import SettingsError
-
-    for name, value in values.items():
-        if value:
-            raise SettingsError(f"--{name.replace('_', '-')} {reason}")
 
 
 def split_names(text: str | None) -> list[str]:

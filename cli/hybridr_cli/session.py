@@ -29,16 +29,28 @@ class Session:
     """The output, settings and connection of one call of the command."""
 
     def __init__(
-        self, values: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
+        self,
+        values: Mapping[str, Any],
+        connection: Mapping[str, Any] = NOTHING,
+        verb: str = "",
+        flags: Mapping[str, str] = NOTHING,
     ) -> None:
         from hybridr.settings import foreign_config_warning
 
         process_rank = os.environ.get("RANK", "0")  # set by launchers such as `accelerate launch`
         self.output = Output(as_json=values["json"], quiet=values["quiet"], muted=process_rank != "0")
         self.config: Path | None = values["config"]
-        self._connection, self.verb = connection, verb
+        self._connection, self.verb, self.flags = connection, verb, flags
         if self.config is None and (reason := foreign_config_warning()):
             self.output.warning(f"warning: {reason}")
+
+    def refuse_options(self, reason: str, *names: str) -> None:
+        """Raise SettingsError, with the reason, if one of these options was given: the verb ignores it."""
+        from hybridr.errors import SettingsError
+
+        for name in names:
+            if name in self.flags:
+                raise SettingsError(f"{self.flags[name]} {reason}")
 
     def settings(self, stage: type[S], **flags: Any) -> S:
         """Return a stage's settings, resolved from flags, environment and file."""

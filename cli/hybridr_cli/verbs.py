@@ -34,6 +34,7 @@ class Verb(TyperCommand):
         super().__init__(name, help=inspect.getdoc(function))
         self.function = function
         self.cluster = cluster
+        self.flags: dict[str, str] = {}
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options, made on the first call."""
@@ -44,7 +45,10 @@ class Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; with --help the options list the plug-ins to choose from."""
         self.make_options(members="--help" in args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        typed = [option for option in self.params if is_typed(ctx, option)]
+        self.flags = {str(option.name): option.opts[0] for option in typed}
+        return rest
 
     def make_options(self, *, members: bool) -> None:
         """Make the options and the callback; `members` as for `typer_options`."""
@@ -61,7 +65,7 @@ class Verb(TyperCommand):
         def call(**arguments: Any) -> None:
             """Make the session and the verb's arguments from the options, and call the verb."""
             cluster = {option.name: arguments[option.name] for option in connection}
-            session = Session(arguments, cluster, str(self.name))
+            session = Session(arguments, cluster, str(self.name), self.flags)
             try:
                 values = {
                     parameter.name: parameter_value(parameter, arguments, session.settings)
@@ -80,6 +84,11 @@ class Verb(TyperCommand):
         call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         call.__annotations__ = {option.name: option.annotation for option in options}
         return call
+
+
+def is_typed(context: Any, option: Any) -> bool:
+    """Return whether an option stands on the command line."""
+    return bool(context.get_parameter_source(option.name).name == "COMMANDLINE")
 
 
 def version_option() -> Any:

@@ -10,7 +10,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, SearchedName, refuse_options
+from ..arguments import DryRun, SearchedName
 from ..options import Only
 from ..output import first_few
 from ..session import Session
@@ -47,7 +47,10 @@ def deploy(
     "/docs/_search?from=10", "body": {...}}.
     """
     if explain is not None:
-        refuse_options("does not go with --explain, which changes nothing", ingest=ingest)
+        changing = ("ingest", "way", "server", "set_cluster_settings", "force")
+        session.refuse_options("does not go with --explain, which changes nothing", *changing)
+    elif settings.way != "transparent":
+        session.refuse_options("needs --way transparent", "recall")
     index = session.index(name)
     if explain is not None:
         return show_verdicts(session, explain, index.explain_requests(explain, settings, search=search))

@@ -11,7 +11,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import EncoderFolder, JudgedOptions, refuse_options, split_names
+from ..arguments import EncoderFolder, JudgedOptions, split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -94,6 +94,8 @@ def evaluate(
 
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
+    if gate.against is None:
+        session.refuse_options("needs --against", "allow", "at_most")
     comparison = Compared(
         split_names(options.systems),
         files_by_name("--run", options.run or ()),
@@ -104,10 +106,7 @@ def evaluate(
     )
     output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
     if name is None:
-        templates = options.query_template
-        refuse_options(
-            "needs an INDEX", judgements=queries.judgements, query_template=templates, encoder=encoder
-        )
+        session.refuse_options("needs an INDEX", "judgements", "query_template", "encoder", "systems")
         judged_queries = queries.in_folder()._replace(qrels=options.qrels)
         evaluation = evaluate_systems(judged_queries, comparison, **output)
     else:

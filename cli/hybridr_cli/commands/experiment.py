@@ -11,7 +11,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, EncoderFolder, SearchedName, refuse_options
+from ..arguments import DryRun, EncoderFolder, SearchedName
 from ..session import Session
 from ..verbs import group, verb
 
@@ -89,7 +89,7 @@ def promote(
 ) -> None:
     """Make all searches of the index use the winner, and end the experiment."""
     if undo:
-        refuse_options("does not go with --undo", winner=winner)
+        session.refuse_options("does not go with --undo", "winner")
     step = session.index(name).experiment.promote(winner, undo=undo, dry_run=dry_run)
     show_step(
         session, step, dry_run, "" if undo else f"undo: hybridr experiment promote {quote(name)} --undo"

@@ -10,7 +10,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, EncoderFolder, JudgedOptions, SearchedName, refuse_options
+from ..arguments import DryRun, EncoderFolder, JudgedOptions, SearchedName
 from ..session import Session
 from ..verbs import app, verb
 
@@ -37,7 +37,10 @@ def learn(
     measures the gain.
     """
     if forget:
-        refuse_options("does not go with --forget", beir=judgements.beir, judgements=judgements.judgements)
+        names = (*vars(judgements), "endpoint", "model", "queries", "encoder")
+        session.refuse_options("does not go with --forget", *names)
+    elif not assessor.endpoint:
+        session.refuse_options("needs --endpoint", "model", "queries")
     index = session.index(name)
     if forget:
         return show_forgotten(session, index.forget(dry_run=dry_run), dry_run)

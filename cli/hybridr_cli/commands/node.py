@@ -44,6 +44,8 @@ def stop(
     from hybridr.cluster.embedded.process import stop as stop_node
     from hybridr.cluster.embedded.state import node_states
 
+    if every:
+        session.refuse_options("does not go with --all", "name")
     names = [state.name for state in node_states()] if every else [settings.name]
     was_running = {name: stop_node(name, delete_data=delete_data) for name in names}
     for name, running in was_running.items():

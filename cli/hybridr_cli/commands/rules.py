@@ -12,7 +12,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, SearchedName, refuse_options
+from ..arguments import DryRun, SearchedName
 from ..output import first_few
 from ..session import Session
 from ..verbs import app, verb
@@ -84,11 +84,12 @@ def rules(
     from hybridr.search.rules.rules import read_rules
 
     if what != "add":
-        refuse_options(f"is for: hybridr rules {quote(name)} add RULE", **vars(condition), **vars(action))
+        command = f"hybridr rules {quote(name)} add RULE"
+        session.refuse_options(f"is for: {command}", *vars(condition), *vars(action))
     if what not in ("list", "export"):
-        refuse_options("is for list and export", version=version)
+        session.refuse_options("is for list and export", "version")
     else:
-        refuse_options(f"does not go with {what}, which changes nothing", by=edit.by)
+        session.refuse_options(f"does not go with {what}, which changes nothing", "by")
     if what == "list" and subject:
         raise SettingsError(f"list takes no RULE, '{subject}' was given", hint=f"hybridr rules {quote(name)}")
     rules = session.index(name).rules

@@ -62,6 +62,8 @@ def search(
     ] = False,
 ) -> None:
     """Search by words, by vectors or both; shows highlighted text and each retriever's raw score."""
+    if request:
+        session.refuse_options("does not go with --request", "explain", "at_least")
     searcher = session.index(name).open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
     condition = read_filter(page.filter)
     if request:

@@ -34,6 +34,8 @@ def serve(
     """
     from hybridr.serving.page.workbench import open_workbench
 
+    if settings.index is None:
+        session.refuse_options("needs --index", "query_template")
     index = session.index(settings.index) if settings.index else None
     cluster = index.cluster if index else None
     server = open_workbench(settings, cluster=cluster, search=search, progress=session.output.progress)
@@ -61,6 +63,8 @@ def mcp(
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.agents.agents import open_agents
 
+    if not settings.http:
+        session.refuse_options("needs --http", "port")
     connection = session.connect()
     agents = open_agents(
         connection,

@@ -37,6 +37,8 @@ def shadow(
     """Show how another ranking would change the results of users, before they see it. Changes nothing."""
     from hybridr.search.settings import SearchSettings
 
+    if queries is None:
+        session.refuse_options("needs --queries: what a server kept is ranked", "recall", "encoder")
     index, out = session.index(name), session.output
     result = index.shadow(
         queries,

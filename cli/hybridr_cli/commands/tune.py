@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions, SearchedName, refuse_options
+from ..arguments import EncoderFolder, JudgedOptions, SearchedName
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -34,7 +34,8 @@ def tune(
     Only a proven gain is written; searches use it from then on. --reset undoes it.
     """
     if reset:
-        refuse_options("does not go with --reset", beir=judgements.beir, judgements=judgements.judgements)
+        session.refuse_options("does not go with --reset", *vars(judgements), "query_log", "query_template")
+        session.refuse_options("does not go with --reset", "rerank", "encoder")
     index, dry_run = session.index(name), settings.dry_run
     if reset:
         undo, out = index.reset_tuning(dry_run=dry_run), session.output

@@ -42,10 +42,8 @@ def verify(
     --recall: the share of the nearest vectors that the vector graph finds, and which setting would find more;
     exit 1 if it is significantly below 95% of the ten nearest.
     """
-    from hybridr.errors import SettingsError
-
-    if queries and not recall:
-        raise SettingsError("--queries is for --recall")
+    if not recall:
+        session.refuse_options("is for --recall", "queries")
     index = session.index(name)
     if recall:
         passed = check_recall(session, index, encoder, sample, queries)
