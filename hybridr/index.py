@@ -410,9 +410,10 @@ class Index:
         progress: Progress = silent,
     ) -> Encoder:
         """Return an open `encoder` as it is; else open the one that wrote the vectors (from its folder, if
-        given), with the precision and backend that wrote them.
+        given), with the precision and backend that wrote them, if that backend is installed.
         """
         from .cluster.destinations import resolve
+        from .encoders.opening import usable_arithmetic
         from .search.checks import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
@@ -422,8 +423,8 @@ class Index:
             return encoder_for(info, encoder, progress=progress)
         cluster = self.cluster.with_patience(settings.patience_s)
         info = resolve(cluster, self.name)
-        precision = settings.chosen_precision or info.record.precision
-        backend = settings.backend or info.record.backend
+        precision, backend = usable_arithmetic(info.record.precision, info.record.backend)
+        precision, backend = settings.chosen_precision or precision, settings.backend or backend
         return encoder_for(info, encoder, precision=precision, backend=backend, progress=progress)
 
     def verify(

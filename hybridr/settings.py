@@ -63,7 +63,7 @@ OwnSettings = Annotated[dict[str, Any], BeforeValidator(read_pairs)]
 class Stage(BaseModel):
     """Base of the settings of one stage; unknown names and values out of range raise SettingsError."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     table: ClassVar[str] = ""
 
     addresses: ClassVar[tuple[str, ...]] = ()

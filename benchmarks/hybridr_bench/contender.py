@@ -146,6 +146,7 @@ OPENERS: dict[str, Callable[[Path, Path], Encode]] = {
     "hybridr onnx int8": open_ours("int8", "onnx"),
     "hybridr openvino fp32": open_ours("fp32", "openvino"),
     "hybridr openvino bf16": open_ours("bf16", "openvino"),
+    "hybridr openvino int8": open_ours("int8", "openvino"),
 }
 ON_GPU: dict[str, Callable[[Path, Path], Encode]] = {
     "sentence-transformers gpu": open_sentence_transformers_gpu,

@@ -18,7 +18,7 @@ Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,
 class Part(BaseModel):
     """Base of the record and its parts: immutable models that preserve unknown values."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=(), defer_build=True)
 
 
 class Deployment(Part):
@@ -176,7 +176,7 @@ class RepresentationState(BaseModel):
     spread of scores (None if it could not be measured).
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
     encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
     spread: float | None = Field(None, gt=0)
 

@@ -22,7 +22,7 @@ from ..cluster.semantic import SemanticField, fields_with_models
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, lacks_native_libraries, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
-from ..encoders.opening import OnnxEncoder, load_encoder, with_faster_precision
+from ..encoders.opening import OnnxEncoder, load_encoder, usable_arithmetic, with_faster_precision
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
@@ -198,9 +198,9 @@ class Proposal:
         """Return the proposal with the encoder in the number format that `precision` "auto" chooses.
 
         An index that an earlier run created keeps the format in its `record`, and for int8 and bf16 the
-        backend too (fp32 vectors of all backends are equal but for rounding). For a new index the format is
-        chosen by measuring sampled documents. Another setting, or an encoder opened as int8 or bf16, changes
-        nothing.
+        backend too (fp32 vectors of all backends are equal but for rounding), if it is installed here. For a
+        new index the format is chosen by measuring sampled documents. Another setting, or an encoder opened
+        as int8 or bf16, changes nothing.
         """
         encoder, settings = self.encoder, self.settings
         if settings.precision != "auto" or not isinstance(encoder, OnnxEncoder):
@@ -209,11 +209,17 @@ class Proposal:
             return self
         if record is None or record.precision is None:
             texts, limit = self.sample(MEASURED_DOCUMENTS), settings.max_tokens
-            encoder = with_faster_precision(encoder, texts, self.vectors, max_tokens=limit)
+            any_backend = settings.backend is None and settings.runner == "threads"
+            encoder = with_faster_precision(
+                encoder, texts, self.vectors, max_tokens=limit, any_backend=any_backend
+            )
             return replace(self, encoder=encoder)
-        if record.precision != encoder.precision:
-            encoder = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
+        precision, backend = usable_arithmetic(record.precision, record.backend)
+        if precision != encoder.precision:
+            encoder = load_encoder(encoder.folder, precision=precision, backend=backend)
         encoder.precision_reason = record.arithmetic
+        if precision != record.precision:
+            encoder.precision_reason = f"fp32: {record.backend}, which encoded earlier, is not installed here"
         return replace(self, encoder=encoder)
 
     def record_fields(self, job: str, record: Record | None = None) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder |
         raise DataError(
             f"the vectors of '{name}' are not complete", hint=f"{reindex_command(info)}   continues"
         )
-    encoder = encoder_for(info, candidate)
+    encoder = encoder_for(info, candidate, precision="fp32")  # that of queries, whatever wrote the documents
     check_fingerprint(encoder.fingerprint, info)
     return encoder
 

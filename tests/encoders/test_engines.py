@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from hybridr.encoders.contract import ENCODED_TOGETHER, offers_of
+from hybridr.encoders.engines import GRAPHS, round_weights
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.sessions import open_session
 from hybridr.encoders.tokens import GPU_BATCH_TOKENS, encode_ids
@@ -78,7 +79,7 @@ def test_torch_gives_the_vectors_of_onnx(tiny: Path) -> None:
     assert encoder.fingerprint == load_encoder(tiny).fingerprint
 
 
-@pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", 0.999)])
+@pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", 0.999), ("int8", 0.995)])
 def test_openvino_gives_the_vectors_of_onnx(tiny: Path, precision: str, least: float) -> None:
     pytest.importorskip("openvino")
     texts = tiny_texts(30, seed=6)
@@ -86,6 +87,29 @@ def test_openvino_gives_the_vectors_of_onnx(tiny: Path, precision: str, least: f
     encoder = load_encoder(tiny, precision=precision, backend="openvino", threads=2)
     assert cosines(encoder.encode_documents(texts), reference.encode_documents(texts)).min() >= least
     assert cosines(encoder.encode_queries(texts), reference.encode_queries(texts)).min() >= 0.999999
+
+
+def test_openvino_rounds_every_constant_matrix_of_a_graph(tiny: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    model = openvino.Core().read_model(str(tiny / GRAPHS["fp32"]))
+
+    def types_of_matrices() -> list[str]:
+        """Return the types of the nodes that give a product its second factor."""
+        products = [node for node in model.get_ordered_ops() if node.get_type_name() == "MatMul"]
+        return [product.input_value(1).get_node().get_type_name() for product in products]
+
+    before = types_of_matrices()
+    round_weights(model)
+    assert before.count("Constant") >= 6
+    assert types_of_matrices() == ["Multiply" if kind == "Constant" else kind for kind in before]
+
+
+def test_int8_of_openvino_does_not_depend_on_the_batch(tiny: Path) -> None:
+    pytest.importorskip("openvino")
+    encoder = load_encoder(tiny, precision="int8", backend="openvino", threads=1)
+    texts = tiny_texts(12, seed=6)
+    alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
+    assert cosines(encoder.encode_documents(texts), alone).min() >= 0.9999
 
 
 def test_openvino_is_called_once_before_threads_call_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +129,7 @@ def test_openvino_is_called_once_before_threads_call_it(tiny: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("precision", "backend", "message"),
     [
-        ("int8", "openvino", "the backend openvino has no int8"),
+        ("int8", "torch", "the backend torch has no int8"),
         ("bf16", "onnx", "the backend onnx has no bf16"),
         ("fp32", "abacus", "there is no backend 'abacus'"),
         ("int4", None, "there is no precision .int4."),

@@ -61,6 +61,46 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
     assert found.offers.precision_reason == found.precision_reason
 
 
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        ({"onnx": 2.0, "openvino": 1.0}, ("int8", "openvino")),
+        ({"onnx": 1.0, "openvino": 2.0}, ("int8", "onnx")),
+        ({"onnx": 4.0, "openvino": 4.0}, ("fp32", "onnx")),
+    ],
+)
+def test_the_fastest_of_all_installed_backends_is_taken(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: tuple[str, str]
+) -> None:
+    pytest.importorskip("openvino")
+
+    def timed(encoder: OnnxEncoder, texts: Any, _: Any) -> Any:
+        fast = encoder.precision == "int8"
+        return np.ones((len(texts), 2), dtype=np.float32), seconds[encoder.backend] if fast else 4.0
+
+    monkeypatch.setattr(opening, "time_encoding", timed)
+    monkeypatch.setattr(opening, "read_cpu", lambda: Cpu("a processor", frozenset(["avx512_vnni"])))
+    monkeypatch.setattr(
+        opening, "try_backend", lambda folder, precision, backend: "" if precision == "int8" else "it dies"
+    )
+    encoder = load_encoder(tiny, precision="fp32")
+    best = opening.with_faster_precision(encoder, ["one", "two"], 1_000_000, any_backend=True)
+    assert (best.precision, best.backend) == chosen
+    for words in ("int8 is ", "int8 by openvino is ", "bf16 by openvino does not work here"):
+        assert words in best.precision_reason
+    own = opening.with_faster_precision(encoder, ["one", "two"], 1_000_000)
+    assert own.backend == "onnx", "a backend that is named stays"
+
+
+def test_without_openvino_its_precisions_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
+    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "openvino" else object())
+    assert opening.faster_variants("onnx", True) == [("onnx", "int8")]
+    assert opening.usable_arithmetic("int8", "openvino") == ("fp32", "onnx")
+    assert opening.usable_arithmetic("int8", "onnx") == ("int8", "onnx")
+    assert opening.usable_arithmetic(None, None) == (None, None)
+
+
 def test_an_index_that_takes_minutes_stays_in_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
     monkeypatch.setattr(opening, "time_encoding", lambda encoder, texts, _: (np.ones((2, 1)), 0.2))

@@ -174,7 +174,7 @@ class Rule(BaseModel):
     beginning; `pattern`, a regular expression found in it (RE2 syntax with small counts).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str = Field(pattern=r"^[^\s\x00-\x1f]([^\x00-\x1f]{0,98}[^\s\x00-\x1f])?$")
     text: RuleText | None = None

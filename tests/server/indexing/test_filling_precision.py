@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,7 @@ def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, mo
     monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
     plain = export(tiny_retriever(), tmp_path / "fp32")  # its int8 graph is made when it is needed
     command = f"reindex {filled} --encoder {plain}"
+    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
     assert "encoded in int8: int8 is " in cli(cluster, f"{command} --dry-run").out
     cli(cluster, command)
     record = resolve(cluster, filled).record
@@ -99,6 +101,33 @@ def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, mo
     cli(cluster, f"{command} --precision fp32")
     told = resolve(cluster, filled).record
     assert (told.precision, told.arithmetic) == ("fp32", "")
+
+
+def test_a_machine_without_the_backend_of_an_index_goes_on_in_fp32(cluster, filled, folder, cli, monkeypatch):
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
+    monkeypatch.setattr(opening, "SHORT_FILL_S", 0)
+    monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
+    monkeypatch.setattr(opening, "faster_variants", lambda *_: [("openvino", "int8")])
+    cli(cluster, f"reindex {filled} --encoder {folder}")
+    record = resolve(cluster, filled).record
+    assert (record.precision, record.backend) == ("int8", "openvino")
+    assert record.arithmetic.startswith("int8: int8 by openvino is ")
+    assert verify(cluster, filled, load_encoder(folder, precision="fp32"), sample=64).ok
+
+    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
+    bulk(cluster, filled, [{"index": {"_id": "~"}}, {"text": TEXTS[0]}])  # behind all made ids
+    cli(cluster, f"sync {filled} --encoder {folder}")
+    exact = load_encoder(folder, precision="fp32").encode_documents(TEXTS[:2])
+    cluster.refresh(resolve(cluster, filled).name)
+    np.testing.assert_allclose(vectors(cluster, filled)[-1], exact[0], atol=1e-5)
+
+    bulk(cluster, filled, [{"index": {"_id": "~~"}}, {"text": TEXTS[1]}])
+    done = cli(cluster, f"reindex {filled} --encoder {folder} --json").json
+    assert done["encoded"] == 1, "earlier vectors stay"
+    kept = resolve(cluster, filled).record
+    assert (kept.precision, kept.backend) == ("fp32", "onnx")
+    assert kept.arithmetic == "fp32: openvino, which encoded earlier, is not installed here"
 
 
 def test_a_precision_that_is_not_there_is_refused_before_the_first_write(cluster, filled, folder, cli):
