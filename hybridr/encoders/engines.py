@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError, extra
 from ..files.local import cache_folder, child_path, read_manifest, replacing, require_size, storing
 from .contract import Forward, StatesForward, Vectors
-from .sessions import graph_inputs, open_session, require_small_graph, session_outputs
+from .sessions import graph_inputs, open_mapped, open_session, require_small_graph, session_outputs
 from .tokens import BATCH_TOKENS
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
@@ -85,7 +85,13 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
         return engine
     if backend == "openvino":
         return open_openvino(ensure_graph(folder, "fp32"), precision, threads)
-    return open_onnx(ensure_graph(folder, precision))
+    sha256 = graph_sha256(folder) if precision == "fp32" else ""
+    return open_onnx(ensure_graph(folder, precision), sha256)
+
+
+def graph_sha256(folder: Path) -> str:
+    """Return the sha256 of a folder's fp32 graph by its manifest, empty if it names none."""
+    return (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
 
 
 def ensure_graph(folder: Path, precision: str) -> Path:
@@ -96,8 +102,7 @@ def ensure_graph(folder: Path, precision: str) -> Path:
     """
     graph = folder / GRAPHS.get(precision, GRAPHS["fp32"])
     if precision == "int8" and not graph.is_file():
-        sha256 = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
-        graph = child_path(cache_folder() / "models", f"{sha256[:32]}-int8-{FORM}.onnx")
+        graph = child_path(cache_folder() / "models", f"{graph_sha256(folder)[:32]}-int8-{FORM}.onnx")
         if not graph.is_file():
             from .quantization import quantize  # onnx is slow to import
 
@@ -124,9 +129,9 @@ def make_engine(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
     return Engine(run, read, width if isinstance(width, int) else None, BATCH_TOKENS)
 
 
-def open_onnx(graph: Path) -> Engine:
-    """Return an engine that runs a graph by ONNX Runtime."""
-    session = open_session(graph)
+def open_onnx(graph: Path, sha256: str = "") -> Engine:
+    """Return an engine that runs a graph by ONNX Runtime; with its `sha256`, from a memory-mapped copy."""
+    session = open_mapped(graph, sha256) if sha256 else open_session(graph)
     names = {value.name for value in session.get_inputs()}
 
     def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: list[str]) -> list[Vectors]:

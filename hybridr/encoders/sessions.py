@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -17,14 +18,18 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, first_line
-from ..files.local import max_graph_bytes, require_regular
+from ..errors import HybridrError, ModelError, first_line
+from ..files.local import cache_folder, child_path, max_graph_bytes, replacing, require_regular, storing
 from .contract import Vectors
 
 # ONNX Runtime reports usage to its makers unless this is set before the import. Searches of an index must
 # not be reported; set the variable to 0 to allow it. OpenVINO's package reads another variable.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+NO_ENTRIES: dict[str, str] = {}
+MAPPED = {"session.use_memory_mapped_ort_model": "1", "session.use_ort_model_bytes_for_initializers": "1"}
+MIN_MAPPED_BYTES = 16_000_000  # smaller graphs open fast enough without a copy
+MAX_COPIES = 4  # optimised graphs in the cache, each as large as its encoder
 EXACT_BYTES = ("session.x64quantprecision", "1")
 """Option to sum products of bytes in 32 bits on x86 without VNNI; the default 16 bits are faster but overflow
 (onnxruntime_session_options_config_keys.h)."""
@@ -35,11 +40,11 @@ LARGEST_BYTES = bytes.fromhex(
 """A graph that multiplies four uint8 `a` with four times 127; test_quantization.py builds it."""
 
 
-def open_session(graph: Path) -> Any:
+def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES) -> Any:
     """Open a graph by ONNX Runtime; each calling thread runs its own batch, with one copy of the weights.
 
-    Threads within a product would spin while waiting for each other. Raises ModelError for an invalid
-    graph, or one that needs too much memory.
+    Threads within a product would spin while waiting for each other. `entries` are further options of the
+    session. Raises ModelError for an invalid graph, or one that needs too much memory.
     """
     import onnxruntime
 
@@ -48,6 +53,8 @@ def open_session(graph: Path) -> Any:
     options.log_severity_level = 3  # errors only: the library prints nothing
     limit_memory()
     options.add_session_config_entry("session.use_env_allocators", "1")
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
     if bytes_overflow():
         options.add_session_config_entry(*EXACT_BYTES)
     try:
@@ -57,6 +64,49 @@ def open_session(graph: Path) -> Any:
             f"the graph {graph} cannot be opened: {first_line(error)[:300]}",
             hint="export it again; HYBRIDR_MEMORY_GB limits the memory of all graphs together",
         ) from error
+
+
+def open_mapped(graph: Path, sha256: str) -> Any:
+    """Open a graph from a copy that ONNX Runtime has optimised, mapped into memory instead of read.
+
+    The copy is made at the first opening, and kept in the cache by the graph's `sha256`. It opens in a third
+    of the CPU time, and gives the same vectors to the bit. Where it cannot be written or opened, the graph
+    itself is opened. Raises ModelError like `open_session`.
+    """
+    if graph.stat().st_size < MIN_MAPPED_BYTES:
+        return open_session(graph)
+    import onnxruntime
+
+    copy = child_path(cache_folder() / "mapped", f"{sha256[:32]}-{onnxruntime.__version__}.ort")
+    try:
+        if not copy.is_file():
+            write_optimised(graph, copy)
+        return open_session(copy, MAPPED)
+    except (HybridrError, OSError):
+        with suppress(OSError):
+            copy.unlink(missing_ok=True)
+        return open_session(graph)
+
+
+def write_optimised(graph: Path, copy: Path) -> None:
+    """Write a graph in ONNX Runtime's own format, optimised; of the earlier copies a few stay.
+
+    Raises ModelError, DownloadError.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    with storing(copy), replacing(copy) as temporary:
+        options.optimized_model_filepath = str(temporary)
+        try:
+            onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime raises many kinds
+            raise ModelError(f"{graph} cannot be optimised: {first_line(error)}") from error
+    by_age = sorted(copy.parent.glob("*.ort"), key=lambda file: file.stat().st_mtime)
+    for old in by_age[:-MAX_COPIES]:
+        old.unlink(missing_ok=True)
 
 
 @cache
