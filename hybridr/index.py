@@ -413,7 +413,7 @@ class Index:
         given), with the precision and backend that wrote them, if that backend is installed.
         """
         from .cluster.destinations import resolve
-        from .encoders.opening import usable_arithmetic
+        from .encoders.precisions import usable_arithmetic
         from .search.checks import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):

@@ -226,7 +226,7 @@ EXTRAS = {
     "train": "hybridr adapt and hybridr export",
     "embedded": "an embedded node without a Java of your own",
     "serve": "hybridr serve",
-    "openvino": "--backend openvino",
+    "openvino": "faster encoding by OpenVINO",
     "mcp": "hybridr mcp",
 }
 NEEDED_BYTES = {"cache": 1_500_000_000, "data": 500_000_000}

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -23,7 +22,7 @@ import numpy as np
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import DownloadError, HybridrError, MissingExtra, ModelError, first_line
+from ..errors import DownloadError, HybridrError, ModelError, first_line
 from ..files.local import (
     MANIFEST_FILE,
     fingerprint,
@@ -47,7 +46,7 @@ from .contract import (
     checked_texts,
 )
 from .engines import GRAPHS, PACKAGES, PRECISIONS, STATES, Engine, open_engine, require_backend
-from .machine import WITHOUT_AMX, has_byte_products, installed_version, read_cpu
+from .machine import WITHOUT_AMX, installed_version, read_cpu
 from .registry import MAX_TOKENS, encoder_languages
 from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer, checked_tokenizer, random_texts
 
@@ -56,8 +55,6 @@ FILE = "backends.json"
 TRIAL_S = 300
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts in a trial
 MIN_COSINE = 0.95  # to fp32: below it the processor computes wrong values
-MIN_SPEED_UP, MIN_COSINE_FOR_SPEED = 1.2, 0.99  # of a faster precision, against fp32
-SHORT_FILL_S = 300  # an index that fp32 fills faster stays in fp32: the gain is small, and rankings change
 EXPORT_AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
 PROGRAM = "import sys; from hybridr.encoders.opening import run_trial; run_trial(*sys.argv[1:])"
@@ -327,85 +324,6 @@ def load_encoder(
         raise ModelError(
             f"the encoder {folder} cannot be opened: {first_line(error)}", hint=EXPORT_AGAIN
         ) from error
-
-
-def with_faster_precision(
-    encoder: OnnxEncoder,
-    texts: Sequence[str],
-    vectors: int,
-    *,
-    max_tokens: int | None = None,
-    any_backend: bool = False,
-) -> OnnxEncoder:
-    """Return an fp32 encoder, or the same one in a faster precision (int8 or bf16) if that pays.
-
-    It pays if all three are true: in fp32, `vectors` vectors take more than five minutes here; the other
-    precision is 1.2 times as fast on `texts`; each of their vectors has a cosine of .99 or more to that of
-    fp32. The fastest is taken, of the encoder's backend, with `any_backend` also of OpenVINO where it is
-    installed. The returned encoder's `precision_reason` says why.
-    """
-    texts, variants = [text for text in texts if text], faster_variants(encoder.backend, any_backend)
-    if not variants:
-        encoder.precision_reason = "fp32: int8 is not faster on this processor"
-        return encoder
-    if not texts:
-        return encoder
-    reference, seconds = time_encoding(encoder, texts, max_tokens)
-    at_once = 1 if encoder.offers.takes_many else encoder.threads
-    if seconds / len(texts) * vectors / at_once < SHORT_FILL_S:
-        encoder.precision_reason = (
-            f"fp32: {vectors:,} vectors take less than {SHORT_FILL_S // 60} minutes in it"
-        )
-        return encoder
-    best, best_speed, measured = encoder, MIN_SPEED_UP, []
-    for backend, precision in variants:
-        name = precision if backend == encoder.backend else f"{precision} by {backend}"
-        options: Any = {"precision": precision, "backend": backend, "threads": encoder.threads}
-        try:
-            variant = load_encoder(encoder.folder, **options)
-        except (ModelError, MissingExtra) as error:
-            measured.append(f"{name} does not work here, {error.message}")
-            continue
-        rounded, variant_seconds = time_encoding(variant, texts, max_tokens)
-        speed, cosine = seconds / max(1e-9, variant_seconds), float(cosines_of(reference, rounded).min())
-        measured.append(
-            f"{name} is {speed:.1f} times as fast as fp32 here, "
-            f"cosine {cosine:.4f} at least over {len(texts)} documents"
-        )
-        if speed >= best_speed and cosine >= MIN_COSINE_FOR_SPEED:
-            best, best_speed = variant, speed
-    best.precision_reason = f"{best.precision}: {'; '.join(measured)}"
-    return best
-
-
-def faster_variants(backend: str, any_backend: bool) -> list[tuple[str, str]]:
-    """Return backends and precisions that may be faster than fp32 of a backend on this machine."""
-    backends = [backend]
-    if any_backend and backend == "onnx" and find_spec(PACKAGES["openvino"]):
-        backends.append("openvino")
-    slow = {"fp32"} if has_byte_products(read_cpu()) else {"fp32", "int8"}
-    return [(name, precision) for name in backends for precision in PRECISIONS[name] if precision not in slow]
-
-
-def usable_arithmetic(
-    precision: Arithmetic | None, backend: Backend | None
-) -> tuple[Arithmetic | None, Backend | None]:
-    """Return the precision and backend that encoded an index, or fp32 by ONNX Runtime if this machine lacks
-    that backend: vectors of all precisions are searched together.
-    """
-    is_missing = backend is not None and find_spec(PACKAGES[backend]) is None
-    return ("fp32", "onnx") if is_missing else (precision, backend)
-
-
-def time_encoding(
-    encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None
-) -> tuple[Vectors, float]:
-    """Return the vectors `(n, dim)` of documents and the seconds taken: CPU time, on a GPU elapsed time."""
-    clock = time.perf_counter if encoder.offers.takes_many else time.process_time
-    encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also initialises the backend
-    started = clock()
-    vectors = encoder.encode_documents(texts, max_tokens=max_tokens)
-    return vectors, clock() - started
 
 
 def cosines_of(first: Vectors, second: Vectors) -> Vectors:

@@ -22,7 +22,8 @@ from ..cluster.semantic import SemanticField, fields_with_models
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, lacks_native_libraries, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
-from ..encoders.opening import OnnxEncoder, load_encoder, usable_arithmetic, with_faster_precision
+from ..encoders.opening import OnnxEncoder, load_encoder
+from ..encoders.precisions import usable_arithmetic, with_faster_precision
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language

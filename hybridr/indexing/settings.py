@@ -90,7 +90,9 @@ class ReindexSettings(SemanticSettings):
         description="number format for encoding documents; auto: int8 or bf16 if faster on this machine and "
         "within a cosine of .99 on a sample; measured once per index",
     )
-    backend: Backend | None = Field(None, description="library that runs the encoder; None: onnx")
+    backend: Backend | None = Field(
+        None, description="library that runs the encoder; None: onnx, or openvino where auto finds it faster"
+    )
     read_documents: NoOption[int] = Field(500, ge=1, le=10_000, description="documents per search request")
     workers: int = Field(1, ge=1, le=64, description="parts of the index encoded in parallel")
     runner: Annotated[str, OneOf("indexing.runners")] = Field("threads", description="where the workers run")

@@ -12,7 +12,7 @@ import pytest
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.encoders import opening
+from hybridr.encoders import precisions
 from hybridr.encoders.export.exporting import export
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.verification import verify
@@ -71,12 +71,12 @@ def test_int8_documents_are_found_by_fp32_queries(cluster, filled, folder, cli):
 
 
 def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, monkeypatch):
-    monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
-    monkeypatch.setattr(opening, "SHORT_FILL_S", 0)
-    monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
+    monkeypatch.setattr(precisions, "MIN_SPEED_UP", 0.0)
+    monkeypatch.setattr(precisions, "SHORT_FILL_S", 0)
+    monkeypatch.setattr(precisions, "has_byte_products", lambda _: True)
     plain = export(tiny_retriever(), tmp_path / "fp32")  # its int8 graph is made when it is needed
     command = f"reindex {filled} --encoder {plain}"
-    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
+    monkeypatch.setattr(precisions, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
     assert "encoded in int8: int8 is " in cli(cluster, f"{command} --dry-run").out
     cli(cluster, command)
     record = resolve(cluster, filled).record
@@ -87,7 +87,7 @@ def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, mo
     )
     assert f"encoded in {record.arithmetic}" in cli(cluster, f"status {filled}").out
 
-    monkeypatch.setattr(opening, "MIN_SPEED_UP", 1e9)  # another machine, where it does not pay
+    monkeypatch.setattr(precisions, "MIN_SPEED_UP", 1e9)  # another machine, where it does not pay
     bulk(cluster, filled, [line for text in TEXTS[:5] for line in ({"index": {}}, {"text": text})])
     assert reindex(cluster, filled, plain).encoded == 5
     kept = resolve(cluster, filled).record
@@ -105,17 +105,17 @@ def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, mo
 
 def test_a_machine_without_the_backend_of_an_index_goes_on_in_fp32(cluster, filled, folder, cli, monkeypatch):
     pytest.importorskip("openvino")
-    monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
-    monkeypatch.setattr(opening, "SHORT_FILL_S", 0)
-    monkeypatch.setattr(opening, "has_byte_products", lambda _: True)
-    monkeypatch.setattr(opening, "faster_variants", lambda *_: [("openvino", "int8")])
+    monkeypatch.setattr(precisions, "MIN_SPEED_UP", 0.0)
+    monkeypatch.setattr(precisions, "SHORT_FILL_S", 0)
+    monkeypatch.setattr(precisions, "has_byte_products", lambda _: True)
+    monkeypatch.setattr(precisions, "faster_variants", lambda *_: [("openvino", "int8")])
     cli(cluster, f"reindex {filled} --encoder {folder}")
     record = resolve(cluster, filled).record
     assert (record.precision, record.backend) == ("int8", "openvino")
     assert record.arithmetic.startswith("int8: int8 by openvino is ")
     assert verify(cluster, filled, load_encoder(folder, precision="fp32"), sample=64).ok
 
-    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
+    monkeypatch.setattr(precisions, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
     bulk(cluster, filled, [{"index": {"_id": "~"}}, {"text": TEXTS[0]}])  # behind all made ids
     cli(cluster, f"sync {filled} --encoder {folder}")
     exact = load_encoder(folder, precision="fp32").encode_documents(TEXTS[:2])
