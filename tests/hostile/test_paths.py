@@ -17,6 +17,7 @@ DELETING = {
     "programs.py": "programs by fingerprint, what a killed start left",
     "remembered.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
+    "sessions.py": "optimised copies of graphs in its own folder of the cache",
     "staging.py": "what it wrote itself, and what killed runs left of that",
     "configuration.py": "a configuration that is written anew",
     "transfer.py": "what a killed export left",
