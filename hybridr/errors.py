@@ -45,9 +45,7 @@ def without_password(address: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Return a printable text with all lines but the first indented, so that they do not look like separate
-    messages.
-    """
+    """Return a printable text, with lines after the first indented so that they do not look like messages."""
     return re.sub(r"\n(?! )", "\n  ", printable(text))
 
 

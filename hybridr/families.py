@@ -53,9 +53,7 @@ def files_in(folder: str, changed: int) -> dict[str, Path]:
 
 
 def class_constants(file: Path) -> dict[str, Any]:
-    """Return the plain constants of the member's class without importing it; empty if the file has no
-    member.
-    """
+    """Return the plain constants of the member's class without importing it; empty without a member."""
     return constants_in(file, os.stat(file).st_mtime_ns)
 
 

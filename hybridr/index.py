@@ -1023,9 +1023,7 @@ def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
 
 
 def read_judged(queries: Judged | None) -> tuple[list[Query], Qrels] | None:
-    """Return queries and their judgements (qrels), from a folder if `queries` names one; None if there are
-    none.
-    """
+    """Return queries and their judgements (qrels), if any, from a folder if `queries` names one."""
     from .evaluation.evaluation import JudgedQueries
 
     if isinstance(queries, tuple) and not isinstance(queries, JudgedQueries):

@@ -111,9 +111,7 @@ Run: TypeAlias = dict[str, dict[str, float]]
 
 
 class Progress(Protocol):
-    """A function that receives the progress of a stage: `done` of `total` units, `total` None while
-    unknown.
-    """
+    """Receives the progress of a stage: `done` of `total` units, `total` None while unknown."""
 
     def __call__(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
         """Report that `stage` has finished `done` units; `note` is a short text such as a loss."""

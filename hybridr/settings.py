@@ -123,9 +123,7 @@ def settings_error(stage: type[Stage], error: ValidationError) -> SettingsError:
 
 
 def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Return the tables of the settings file `path`, or of the user's own `./hybridr.toml`. Raises
-    SettingsError for unknown tables.
-    """
+    """Return the tables of `path` or of the user's own `./hybridr.toml`. Raises SettingsError."""
     file = path or Path(CONFIG_FILE)
     if not file.is_file():
         if path is not None:

@@ -150,9 +150,7 @@ def types_without_none(annotation: Any) -> list[Any]:
 
 
 def metavar(field: FieldInfo) -> str | None:
-    """Return the placeholder of an option's value in the help: its choices, or a list; None for typer's
-    own.
-    """
+    """Return the placeholder of an option's value in the help, choices or list; None for typer's own."""
     kind = types_without_none(field.annotation)[0]
     is_list, marks = get_origin(kind) is tuple, family_marks(field)
     if marks:

@@ -57,9 +57,7 @@ class Output:
             self.line(f"hint: {refusal['hint']}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-        """Print a table for people; nothing with `--json`. Numbers are right-aligned, floats have four
-        decimals.
-        """
+        """Print a table unless `--json`: numbers right-aligned, floats with four decimals."""
         if self.as_json:
             return
         from io import StringIO
@@ -159,9 +157,7 @@ class Output:
 
 @contextmanager
 def report_write_error() -> Iterator[None]:
-    """Run the block; turn a write error (a full disk) into DownloadError. A closed pipe stays
-    BrokenPipeError.
-    """
+    """Run the block; turn a write error such as a full disk into DownloadError, but no closed pipe."""
     try:
         yield
     except BrokenPipeError:

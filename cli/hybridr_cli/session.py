@@ -1,6 +1,4 @@
-"""The session that every verb gets (output, settings, connection), and how a command ends with an exit
-code.
-"""
+"""The session that every verb gets (output, settings, connection), and how a command exits."""
 
 from __future__ import annotations
 

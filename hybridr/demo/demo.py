@@ -224,9 +224,7 @@ def read_pydocs(
 
 
 def is_query(entry: Entry) -> bool:
-    """Return whether the summary is a query that can be answered from the rest of the docstring, without the
-    object's name.
-    """
+    """Return whether the summary, without the object's name, is a query that the docstring answers."""
     low, high = SUMMARY_WORDS
     long_enough = low <= len(entry.summary.split()) <= high and len(entry.body.split()) >= MIN_WORDS
     own_name = entry.name.rsplit(".", 1)[-1]
@@ -271,9 +269,7 @@ def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast
 
 
 def _title(node: Described, names: tuple[str, ...]) -> str:
-    """Return a title such as `pathlib > Path > with_name(name)`; an analyser would read a dotted name as one
-    word.
-    """
+    """Return a title such as `pathlib > Path > touch()`; analysers read a dotted name as one word."""
     path = " > ".join((*names[0].split("."), *names[1:]))
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return path
@@ -285,9 +281,7 @@ def _title(node: Described, names: tuple[str, ...]) -> str:
 
 
 def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
-    """Return `size` entries with the smallest hash of their name, so that a new Python changes few of
-    them.
-    """
+    """Return the `size` entries with the smallest hash of their name, so that a new Python changes few."""
 
     def position(entry: Entry) -> bytes:
         """Return the hash of an entry's name, by which entries are sorted."""

@@ -285,9 +285,7 @@ def check_hybrid(cluster: Cluster, name: str) -> Check:
 
 
 def try_step(step: Callable[[], Any]) -> str | None:
-    """Run a step; return why the cluster refused it or the first item of its bulk request, None if it
-    worked.
-    """
+    """Run a step; return why the cluster refused it or the first item of its bulk request, else None."""
     try:
         answer = step()
     except ClusterError as error:

@@ -141,9 +141,7 @@ def distinct_word_count(queries: Sequence[str]) -> int:
 def probe_body(
     info: IndexInfo, fields: Sequence[str], query: str, groups: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Return a search body like those of an index with vectors: a query, and `groups`, the near terms of each
-    of its words.
-    """
+    """Return a search body like those of an index with vectors; `groups` are the near terms of each word."""
     lexical = {"multi_match": {"query": query, "fields": list(fields)}}
     near = []
     for terms in groups:

@@ -35,9 +35,7 @@ Token: TypeAlias = tuple[int, int, int | None]
 
 @dataclass(frozen=True)
 class Usage:
-    """How token states become a vector: pooling, similarity, prefixes, limit; part of an encoder's
-    fingerprint.
-    """
+    """How token states become a vector: pooling, similarity, prefixes, limit. The fingerprint includes it."""
 
     pooling: str
     """"mean" over the unmasked tokens, or "cls"."""
@@ -156,9 +154,7 @@ class TokenEncoder(Encoder, Protocol):
         """Return the readings of queries, in the order of `texts`; vectors are those of `encode_queries`."""
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Return the readings of documents, in the order of `texts`; vectors are those of
-        `encode_documents`.
-        """
+        """Return the readings of documents, in the order of `texts`; vectors as by `encode_documents`."""
 
 
 DEFAULT_OFFERS = Offers()

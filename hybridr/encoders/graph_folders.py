@@ -54,9 +54,7 @@ F = TypeVar("F", bound=GraphFolder)
 
 
 def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
-    """Return the entry of this kind in a folder's manifest. Raises ModelError for a folder of another kind,
-    or a damaged one.
-    """
+    """Return the entry of this kind in a folder's manifest. Raises ModelError if it is missing or damaged."""
     if folder.is_dir():
         require_no_links(folder)
     entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None

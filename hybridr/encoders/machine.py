@@ -61,9 +61,7 @@ def instruction_sets(cpu: Cpu) -> list[str]:
 
 
 def has_byte_products(cpu: Cpu) -> bool:
-    """Return whether a processor multiplies bytes into 32-bit sums in one instruction, which makes int8
-    fast.
-    """
+    """Return whether a processor multiplies bytes into 32-bit sums in one instruction: int8 is fast then."""
     return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 

@@ -77,9 +77,7 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
 
 
 def slices_by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterator[slice]:
-    """Yield slices of neighbouring documents with at most `limit` passages together, or a single longer
-    document.
-    """
+    """Yield slices of documents with at most `limit` passages together, or a single longer document."""
     start = passages = 0
     for end, (spans, _) in enumerate(splits):
         if end > start and passages + len(spans) > limit:

@@ -236,9 +236,7 @@ class TextModel(UsedModel):
         return self._encode("document", texts, max_tokens)
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Return vectors and token states of queries, in the order of `texts`. Raises DataError, ModelError
-        without states.
-        """
+        """Return queries' vectors and token states, in order. Raises DataError, ModelError without states."""
         return self._read("query", texts, None)
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:

@@ -23,9 +23,7 @@ SHARE_OF_MEAN = 0.25
 
 
 class Whitening(NamedTuple):
-    """Correction of query vectors: subtracts the vector `mean` `(dim,)`, then the projections on `rows` `(n,
-    dim)`.
-    """
+    """Correction of query vectors: subtracts `mean` `(dim,)`, then the projections on `rows` `(n, dim)`."""
 
     mean: Vectors
     rows: Vectors

@@ -59,9 +59,7 @@ class ClickModel(NamedTuple):
     """Probability that a document is relevant, by its best rank, `(RANKS,)`."""
 
     def odds(self, views: Views) -> Reals:
-        """Return the log-likelihood ratio of each pair's clicks if relevant against if not,
-        `(documents,)`.
-        """
+        """Return the log-likelihood ratio `(documents,)` of each pair's clicks: relevant to not relevant."""
         chance = np.clip(self.examined[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
         unclicked = views.shown - views.clicked
         log_likelihoods = views.clicked[:, None] * np.log(chance) + unclicked[:, None] * np.log1p(-chance)

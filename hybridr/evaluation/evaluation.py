@@ -54,9 +54,7 @@ def parse_measure(name: str) -> Any:
 
 
 def needed_depth(measures: Sequence[Any]) -> int:
-    """Return how many results the measures need: the largest cutoff, 1000 for one without cutoff, at least
-    100.
-    """
+    """Return how many results the measures need: the largest cutoff (1000 if none), at least 100."""
     cutoffs: list[int] = [measure.params.get("cutoff", WHOLE_DEPTH) for measure in measures]
     return max(MIN_DEPTH, *cutoffs)
 
@@ -170,9 +168,7 @@ class Evaluation:
         return ["system", *self.measures, f"{lead} against {self.baseline}"], rows
 
     def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
-        """Return columns and rows of every comparison with the baseline: p-values of both tests after
-        Holm.
-        """
+        """Return columns and rows of the comparisons with the baseline: p-values of both tests after Holm."""
         share = f"{CONFIDENCE:.0%} interval"
         columns = ["system", "measure", "difference", share, "p (t)", "p (randomisation)", "wins/ties/losses"]
         rows = [
@@ -197,9 +193,7 @@ class Evaluation:
         return self.baseline, best
 
     def differences(self) -> list[Difference]:
-        """Return the queries for which the systems of `pair` differ most by the leading measure, largest
-        first.
-        """
+        """Return the queries where the systems of `pair` differ most by the leading measure, in order."""
         first, second = (self.per_query[name][self.measures[0]] for name in self.pair)
         changed = [query for query in self.topics if first[query.query_id] != second[query.query_id]]
         changed.sort(key=lambda query: -abs(first[query.query_id] - second[query.query_id]))
@@ -228,9 +222,7 @@ class Evaluation:
         }
 
     def write_runs(self, folder: Path) -> dict[str, str]:
-        """Write one TREC run file per system and return system -> path; `unwritable` documents are left
-        out.
-        """
+        """Write a TREC run file per system, without `unwritable` documents; return system -> path."""
         for name in self.runs:
             if not is_file_name(name):
                 raise SettingsError(f"the system name '{name}' cannot be a file name")
@@ -312,9 +304,7 @@ def count_without_relevant(queries: Sequence[Query], qrels: Qrels) -> int:
 
 
 def unanswered_remarks(empty: int, queries: int) -> tuple[str, ...]:
-    """Return the remark about judged queries without a relevant document; an empty tuple if there are
-    none.
-    """
+    """Return the remark about judged queries without a relevant document, if there are any."""
     if not empty:
         return ()
     remark = (

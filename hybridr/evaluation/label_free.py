@@ -51,9 +51,7 @@ class Bm25:
         }
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """Return the BM25 score of every text for a query, `(texts,)`; 0 for texts without any of its
-        terms.
-        """
+        """Return the BM25 score `(texts,)` of every text for a query; 0 if it has none of its terms."""
         result: NDArray[np.float64] = np.zeros(self._texts)
         for term in terms_of(query):
             if term in self.idf:
@@ -87,17 +85,13 @@ def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def terms_of(text: str) -> list[str]:
-    """Return the terms of a text: lower-case words without stop words and plural endings; Chinese as
-    character pairs.
-    """
+    """Return a text's terms: lower case, no stop words or plural endings; Chinese as character pairs."""
     words = WORD.findall(text.lower())
     return [term for word in words if word not in STOP_WORDS for term in term_parts(word)]
 
 
 def term_parts(word: str) -> list[str]:
-    """Return the character pairs of a word in an unspaced script (Chinese, Japanese), else the word's
-    singular.
-    """
+    """Return the singular of a word, or its character pairs in an unspaced script (Chinese, Japanese)."""
     if not UNSPACED.fullmatch(word):
         return [singular(word)]
     return [word[i : i + 2] for i in range(len(word) - 1)] or [word]
@@ -302,9 +296,7 @@ def compare_means(name: str, old: NDArray[np.float64], new: NDArray[np.float64])
 
 
 def objections(rows: Sequence[BeforeAfter]) -> list[str]:
-    """Return the reasons against a new encoder; `rows` are those of own documents, then overlap, then kept
-    share.
-    """
+    """Return the reasons against a new encoder. `rows`: own documents, overlap, kept share."""
     *measured, overlap, shares = rows
     reasons = [
         f"{row.name} falls from {row.old:.3f} to {row.new:.3f}, by more than {RANKING_LOSS:g}"

@@ -93,9 +93,7 @@ def compare_systems(
 
 
 def paired_t(differences: Array) -> Array:
-    """Return two-sided p-values `(columns,)` of the paired t-test; 1 if nothing differs or there is one
-    query.
-    """
+    """Return two-sided p-values `(columns,)` of the paired t-test; 1 without differences or for one query."""
     if len(differences) < 2:
         return np.ones(differences.shape[1])
     from scipy import stats  # imported here because it takes a second

@@ -1,6 +1,4 @@
-"""Plans the new index that a reindex makes beside its source: its body, its record, and the requests that
-fill it.
-"""
+"""Plans the new index that a reindex makes beside its source: body, record, and filling requests."""
 
 from __future__ import annotations
 
@@ -289,17 +287,13 @@ def index_of_job(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -
 
 
 def view_of_plan(cluster: Cluster, todo: Plan) -> IndexView:
-    """Return a snapshot of the indices of a plan: the source, all with its vectors, and the index behind the
-    alias.
-    """
+    """Return a view of a plan's indices: the source, all with its vectors, and the one behind the alias."""
     source = todo.record.source
     return IndexView.of(cluster, source, destination_pattern(source), todo.destination, todo.record.alias)
 
 
 def index_before_switch(view: IndexView, todo: Plan) -> IndexInfo | None:
-    """Return the index with vectors that clients search before the alias moves; None if clients search the
-    source.
-    """
+    """Return the index with vectors that clients search before the alias moves; None if it is the source."""
     source = view.index_info(todo.record.source)
     target = alias_target(view, todo.record.alias)
     if target is not None and target.uuid != source.uuid and is_destination_of(target, source):
@@ -409,9 +403,7 @@ def settings_after(record: Record, destination: str, current: IndexInfo | None) 
 
 
 def has_fill_settings(current: IndexInfo) -> bool:
-    """Return whether a complete index still has the settings of a fill (no refresh), because a run was
-    killed.
-    """
+    """Return whether a complete index still has a fill's setting (no refresh), as after a killed run."""
     never, original = DURING_FILL["refresh_interval"], current.record.original.get("refresh_interval")
     return bool(current.settings.get("index.refresh_interval") == never != original)
 

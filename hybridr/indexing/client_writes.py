@@ -87,9 +87,7 @@ def is_live(info: IndexInfo) -> bool:
 
 
 def current_generation(cluster: IndexLookup, source: IndexInfo) -> IndexInfo | None:
-    """Return the index with vectors of a source that clients search; None if they search the source
-    itself.
-    """
+    """Return the index with vectors of a source that clients search; None if they search the source."""
     return next(iter(reversed(indices_in_use(destinations(cluster, source)))), None)
 
 
@@ -114,9 +112,7 @@ def carried_position(info: IndexInfo, generations: Sequence[IndexInfo]) -> Posit
 
 
 def require_no_writes(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> None:
-    """Raise ClusterError, with the counts, if clients wrote documents that the index named `lacking` does not
-    have.
-    """
+    """Raise ClusterError, with the counts, if clients wrote what the index named `lacking` lacks."""
     if writes:
         changed = len(writes.changed) + len(writes.conflicts)
         raise ClusterError(
@@ -146,9 +142,7 @@ def require_one_option(copy_back: bool, discard: bool) -> None:
 
 
 def caught_refusal(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:
-    """Return message and hint of the ClusterError that `check` raises, or None. Unless it is a dry run, the
-    error is raised.
-    """
+    """Return message and hint of the ClusterError of `check`, if any. Without `dry_run`, it is raised."""
     try:
         check()
     except ClusterError as error:
@@ -221,9 +215,7 @@ def stale_documents(
     stored: Mapping[Key, Stored],
     encoder: str,
 ) -> list[SourceDocument]:
-    """Return those documents of the source that an index with vectors lacks or holds in an earlier state, as
-    `is_current` decides.
-    """
+    """Return the source's documents that an index with vectors lacks or holds outdated (`is_current`)."""
     unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]
     changed_keys: set[Key] | None = None
     if unseen:
@@ -300,9 +292,7 @@ class ClientWrites:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing was written here since all writes of clients were carried to another
-        index.
-        """
+        """Return whether clients wrote nothing here since their writes were carried to another index."""
         is_carried = self.carried_until is not None and not self.info.record.not_carried
         return (
             is_carried and settled_position(self.cluster, self.info, self.carried_until) == self.carried_until
@@ -329,9 +319,7 @@ class ClientWrites:
                 yield pairs
 
     def content_of(self, document: SourceDocument) -> dict[str, Any]:
-        """Return the body of a document as the source would return it: without hybridr's fields and
-        embeddings.
-        """
+        """Return a document's body as the source would return it: without hybridr's fields and embeddings."""
         semantic = self.source_info.semantic
         return stored_form(plain_source(content_of(document.source, self.info), semantic), semantic)
 
@@ -403,9 +391,7 @@ class ClientWrites:
         return [{"range": {"_seq_no": {"gte": first, "lte": last}}} for first, last in spans]
 
     def deleted_by_clients(self, missing: Sequence[SourceDocument]) -> set[Key]:
-        """Return which of the `missing` documents (the source has them, this index lacks them) clients
-        deleted here, by key.
-        """
+        """Return the keys of the `missing` documents (the source has them) that clients deleted here."""
         if self.synced is None or not self.tally.deletes_known:
             return set()
         changed = self.changed_in_source(missing)

@@ -46,9 +46,7 @@ END: Any = object()
 
 
 class SameCluster(NamedTuple):
-    """The settings of a connection and the UUID of its cluster, so that another process reaches the same
-    cluster.
-    """
+    """The settings of a connection and its cluster's UUID, so that another process reaches that cluster."""
 
     settings: ClusterSettings
     uuid: str | None
@@ -188,9 +186,7 @@ def update_mapping(job: Job) -> None:
 
 
 def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
-    """Write the documents of a share that are not current; return the counts and how far the share was
-    read.
-    """
+    """Write a share's documents that are not current; return the counts and how far it was read."""
     filling = Filling(until=Position.at(share.since))
     with (
         closing(prefetched(work.pages(job, share, filling, meter))) as pages,
@@ -274,9 +270,7 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
 def encode(
     recipe: TextRecipe, part: list[Pending], listener: TermTableBuilder | None = None
 ) -> list[Pending]:
-    """Return the documents with what the encoder made of their texts. Raises ModelError for vectors that are
-    not finite.
-    """
+    """Return the documents with what the encoder made of them. Raises ModelError for vectors not finite."""
     texts = [pending.text or recipe.text_of(pending.document.source) for pending in part]
     readings = None
     if listener is not None and any(listener.samples(pending.document.doc_id) for pending in part):

@@ -111,9 +111,7 @@ def has_wrapper(cluster: Cluster, index: str) -> bool:
 
 
 def store_wrapper(cluster: Cluster, index: str, owners: str) -> None:
-    """Store the wrapper of an index around its owner's pipeline. Raises as `has_wrapper`, and ClusterError if
-    the cluster runs no scripts.
-    """
+    """Store the wrapper of an owner's pipeline. Raises as `has_wrapper`, and ClusterError without scripts."""
     has_wrapper(cluster, index)
     request = store_request(index, owners)
     try:
@@ -127,9 +125,7 @@ def store_wrapper(cluster: Cluster, index: str, owners: str) -> None:
 
 @contextmanager
 def wrapper_for_new_index(cluster: Cluster, index: str, owners: str | None) -> Iterator[None]:
-    """Store the wrapper of an index that the block creates; delete it if the block fails and the index does
-    not exist.
-    """
+    """Store the wrapper of an index that the block creates; delete it if the block creates none."""
     if owners:
         store_wrapper(cluster, index, owners)
     try:
@@ -164,9 +160,7 @@ def ensure_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
 
 
 def delete_requests(cluster: Cluster, index: str) -> list[dict[str, Any]]:
-    """Return the request that deletes the wrapper of an index, if it has one. Raises as
-    `stored_description`.
-    """
+    """Return the request that deletes an index's wrapper, if it has one. Raises as `stored_description`."""
     path = path_of("_ingest", "pipeline", wrapper_name(index))
     is_ours = (stored_description(cluster, index) or "").startswith(MARK)
     return [{"method": "DELETE", "path": path}] if is_ours else []
@@ -186,9 +180,7 @@ def wrapper_deletions(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict
 
 
 def pipeline_difference(info: IndexInfo, source: IndexInfo) -> str:
-    """Return a line if a complete index and its source run different final pipelines on clients' writes;
-    empty if both run the same.
-    """
+    """Return a line if a complete index and its source run different final pipelines; else ""."""
     setting = final_pipeline(info)
     current = owners_pipeline(info.record.original) if setting == wrapper_name(info.name) else setting
     original = final_pipeline(source)

@@ -120,9 +120,7 @@ def check_in_place_settings(settings: ReindexSettings) -> None:
 
 
 def check_index(view: IndexView, info: IndexInfo) -> None:
-    """Raise ClusterError or DataError for an index that cannot take vectors, or whose documents an update
-    would damage.
-    """
+    """Raise ClusterError or DataError for an index that cannot take vectors, or is damaged by updates."""
     way = f"without --in-place a new index is made: hybridr reindex {quote(info.name)}"
     if is_destination(info) and not info.record.in_place:
         raise ClusterError(
@@ -174,9 +172,7 @@ def check_same_job(info: IndexInfo, job: str, fields_change: str) -> None:
 
 
 def check_fields_free(proposal: Proposal, added: dict[str, dict[str, Any]]) -> None:
-    """Raise DataError if hybridr's own fields are mapped differently, or hold what hybridr did not
-    write.
-    """
+    """Raise DataError if hybridr's fields are mapped differently, or hold what hybridr did not write."""
     info, settings = proposal.info, proposal.settings
     properties = info.properties
 

@@ -1,6 +1,4 @@
-"""State shared by the workers that fill an index: the job, the state of stored documents, counters, and a
-limit on speed.
-"""
+"""State shared by workers that fill an index: job, state of stored documents, counters, speed limit."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class Stored(NamedTuple):
 
 
 def replacement_options(state: Stored | None) -> dict[str, Any]:
-    """Return the options of a bulk action that writes only over the state seen; with None, only if no
-    document exists.
-    """
+    """Return the options of a bulk action that writes only over the state seen, None for no document."""
     if state is None:
         return {"op_type": "create"}
     return {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}

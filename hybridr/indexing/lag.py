@@ -1,6 +1,4 @@
-"""Finds where an index with vectors differs from its source, and cuts operations (`_seq_no`) into shares of
-work.
-"""
+"""Finds where an index with vectors differs from its source; cuts operations into shares of work."""
 
 from __future__ import annotations
 
@@ -184,9 +182,7 @@ def cut_into_shares(cluster: Cluster, index: str, since: Position | None, until:
 
 
 class Piece(NamedTuple):
-    """A range of operations of a shard, after `first` and up to `last`, with its approximate number of
-    documents.
-    """
+    """A range of a shard's operations after `first` up to `last`, with its approximate document count."""
 
     shard: int
     first: int
@@ -196,9 +192,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """Counts of changes in the source that a destination lacks; `refused` are those inserts and updates that
-    it rejected before.
-    """
+    """Changes of the source that a destination lacks; `refused` counts those that it rejected before."""
 
     inserts: int
     updates: int
@@ -229,9 +223,7 @@ def measure_lag(cluster: Cluster, info: IndexInfo, since: Position | None, outda
 def count_outdated(
     cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDocument]], outdated: Outdated
 ) -> Counter[str]:
-    """Count the `inserts` and `updates` among documents of the source that the destination does not hold in
-    this state.
-    """
+    """Count `inserts` and `updates`: the source's documents that the destination lacks or holds outdated."""
     counts: Counter[str] = Counter()
     for page in pages:
         stored = stored_states(cluster, info.name, page)
@@ -244,9 +236,7 @@ def count_outdated(
 def vanished_pages(
     cluster: Cluster, source: IndexInfo, destination: IndexInfo, until: Position
 ) -> Iterator[list[SourceDocument]]:
-    """Yield pages of documents that the destination copied from the source, up to a position, and that the
-    source no longer holds.
-    """
+    """Yield pages of copies, up to a position, of documents that the source no longer holds."""
     cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
         originals = counterparts(cluster, source, page, with_source=False)

@@ -1,6 +1,4 @@
-"""Checks before a new index is made: templates, policies, security roles, shard limits, disk space, language
-of the texts.
-"""
+"""Checks before a new index is made: templates, policies, roles, shard limits, disk space, language."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class MatchingTemplate:
-    """An index template that applies to the new index, with the flat settings, mappings and aliases that it
-    would add.
-    """
+    """An index template for the new index, with the flat settings, mappings and aliases that it would add."""
 
     name: str
     settings: dict[str, Any]

@@ -70,9 +70,7 @@ def measured_cosines(
 
 
 def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, float] | None:
-    """Return spread and mean of the cosines of each text's query with all texts but its own; None if
-    the rounded spread is zero.
-    """
+    """Return spread and mean of the cosines of each text's query with the other texts; None for no spread."""
     np.fill_diagonal(cosines, np.nan)
     spread, mean = (round(value, 5) for value in spread_and_mean(cosines))
     return {"spread": spread, "mean": mean} if spread else None
@@ -103,9 +101,7 @@ class TextRecipe:
 
     @classmethod
     def of(cls, record: Record, encoder: Encoder, settings: ReindexSettings | None = None) -> TextRecipe:
-        """Return the recipe that a record describes; `settings` add only what does not change the
-        vectors.
-        """
+        """Return the recipe in a record; `settings` add only what does not change the vectors."""
         record_settings = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
         options = (settings or ReindexSettings()).model_copy(update=record_settings)
         return cls(encoder, options, tuple(record.fields), fitted_states(record))
@@ -180,9 +176,7 @@ class TextRecipe:
     def encode(
         self, parts: Sequence[str], *, states: bool = False
     ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
-        """Return the vectors `(n, dim)` of texts, and what representations keep of each window of a text, by
-        name.
-        """
+        """Return the vectors `(n, dim)` of texts, and by name what representations keep of each window."""
         encoder, limit = self.encoder, self.settings.max_tokens
         if not (reads_tokens(encoder) and parts and (self.keeping or states)):
             return encoder.encode_documents(parts, max_tokens=limit), []

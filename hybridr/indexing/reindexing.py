@@ -363,8 +363,6 @@ def parse_duration(text: str) -> float:
 
 
 def synced_position(info: IndexInfo) -> Position | None:
-    """Return the position up to which the source was brought in; None if unknown, or if the record is that of
-    another index.
-    """
+    """Return the position up to which the source was brought in; None if unknown, or for a copied record."""
     synced = info.record.synced
     return Position(dict(synced)) if synced and not is_copy(info) else None

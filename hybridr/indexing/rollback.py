@@ -1,6 +1,4 @@
-"""Rollback: points the alias back to the index that it stood for before, and copies writes of clients to the
-source.
-"""
+"""Rollback: points the alias back to the earlier index, and copies writes of clients to the source."""
 
 from __future__ import annotations
 
@@ -299,9 +297,7 @@ class OlderIndex:
         return [d for d in stale if d.key not in kept_keys]
 
     def copy_actions(self, documents: Sequence[SourceDocument], stored: Mapping[Key, Stored]) -> list[Action]:
-        """Return bulk actions that write documents of the source, without vectors, each only over the state
-        that was read here.
-        """
+        """Return bulk actions that write the source's documents, without vectors, over the states read."""
         return [
             bulk_action(
                 "index",
@@ -314,9 +310,7 @@ class OlderIndex:
         ]
 
     def delete(self, courier: Courier, page: Sequence[SourceDocument], pending: set[Key] | None) -> bool:
-        """Delete documents in the state that was read, except those that may not be replaced; return whether
-        all were deleted.
-        """
+        """Delete documents in the state that was read, if they may be replaced; return whether all were."""
         replaceable = replaceable_documents(page, stored_states(self.cluster, self.info.name, page), pending)
         actions = [bulk_action("delete", document.doc_id, **document.as_read) for document in replaceable]
         missed, _ = courier.write(actions, self.info.name)
@@ -387,9 +381,7 @@ def replaceable_documents(
 
 
 class Courier(ClientWrites):
-    """Copies writes of clients from an index with vectors to its source, each only over the state that was
-    read there.
-    """
+    """Copies clients' writes from an index with vectors to its source, each over the state read there."""
 
     def __init__(self, cluster: Cluster, info: IndexInfo, view: IndexLookup | None = None) -> None:
         super().__init__(cluster, info, view)
@@ -425,9 +417,7 @@ class Courier(ClientWrites):
             )
 
     def copy(self, pairs: Sequence[Pair]) -> int:
-        """Write documents into the source, except those that it changed too (conflicts); return how many were
-        written.
-        """
+        """Write documents into the source, except those that it changed too (conflicts); return the count."""
         conflicts = self.conflicting_keys(pairs)
         self.tally.conflicts |= conflicts
         copyable = [pair for pair in pairs if pair[0].key not in conflicts]

@@ -119,9 +119,7 @@ def connectors(proposal: Proposal, index: str) -> list[tuple[dict[str, Any], dic
 
 
 def planned_models(proposal: Proposal, current: IndexInfo | None) -> SemanticModels | None:
-    """Return the record of the models, without ids unless there is a `current` index; None without
-    `--semantic`. Raises as `check_semantic` does.
-    """
+    """Return the models' record (for a new index without ids), if any. Raises as `check_semantic`."""
     settings, info = proposal.settings, proposal.info
     if not settings.semantic:
         return None

@@ -247,9 +247,7 @@ def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 @dataclass
 class Convoy:
-    """The carriers from all other indices with vectors into the new one; the carrier of the index that
-    clients search comes first.
-    """
+    """The carriers from all other indices with vectors into the new one, that of the searched one first."""
 
     carriers: list[Carrier]
     meter: Meter
@@ -278,9 +276,7 @@ class Convoy:
         return cls([Carrier(job, view, info, generations, meter) for info in others], meter)
 
     def add_carriers(self, job: Job, view: IndexLookup) -> bool:
-        """Add carriers for indices with vectors that another reindex has made meanwhile; return whether any
-        were added.
-        """
+        """Add carriers for indices with vectors that were made meanwhile; return whether there were any."""
         carried = {job.destination, *(carrier.info.name for carrier in self.carriers)}
         generations = destinations(view, view.index_info(job.source))
         new = [info for info in generations if info.name not in carried]
@@ -290,9 +286,7 @@ class Convoy:
         return bool(new)
 
     def carry(self) -> Filling:
-        """Copy writes of clients from all other indices, in passes until one is complete; return the
-        counts.
-        """
+        """Copy writes of clients from all other indices, in passes until complete; return the counts."""
         total = Filling()
         for carrier in self.carriers:
             for _ in range(MAX_PASSES):
@@ -412,9 +406,7 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
 
 
 def final_pass(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> IndexInfo:
-    """Copy changes of the source and writes of clients since the last pass into the index `info`; return its
-    new description.
-    """
+    """Copy what the source and clients wrote since the last pass into `info`; return its new description."""
     if filling.settled:
         more, info = catch_up(job, info)
         filling.add(more)

@@ -308,9 +308,7 @@ def check_embeddings(cluster: Cluster, info: IndexInfo, share: Share) -> Sightin
 def compare_with_encoder(
     cluster: Cluster, info: IndexInfo, originals: Bodies, copied: Bodies, encoder: Encoder
 ) -> list[Finding]:
-    """Compare what is stored for each document with its text encoded again; a document without text must have
-    no vector.
-    """
+    """Compare each document's stored vector with its text encoded again; without text it has none."""
     recipe = TextRecipe.of(info.record, encoder)
     texts = {doc_id: recipe.text_of(source) for doc_id, source in originals.items()}
     encoded_by_id = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
@@ -332,9 +330,7 @@ def compare_with_encoder(
 def probe_query(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
-    """Search for words of the longest text, lexically and with an encoder by vector too; report searches
-    without hits.
-    """
+    """Search for words of the longest text, lexically and by vector; report searches without hits."""
     sources = sources_by_id(cluster, info.name, doc_ids)
     texts = (text_of(source, info.record.fields) for source in sources.values())
     text = max(texts, key=len, default="")

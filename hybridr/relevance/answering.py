@@ -1,6 +1,4 @@
-"""Calibrates the confidence of an index's hits without labels, from the best scores of unanswerable
-queries.
-"""
+"""Calibrates the confidence of an index's hits without labels, by the scores of unanswerable queries."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def measure_missing_cosines(
 def sample_texts(
     cluster: Cluster, info: IndexInfo, recipe: TextRecipe, *fields: str
 ) -> dict[str, dict[str, Any]]:
-    """Return the texts of sampled documents, without empty ones: text -> the document's `_source`, with these
-    further `fields`.
-    """
+    """Return text -> `_source` of sampled documents that have text, with these further `fields`."""
     documents = sample_documents(cluster, info, COMPARED, fields=(*recipe.text_fields, *fields))
     bodies = {recipe.text_of(document.source): document.source for document in documents}
     return {text: body for text, body in bodies.items() if text.strip()}
@@ -219,9 +215,7 @@ def fetch_reranked_hits(
 def measure_threshold_costs(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
-    """Return the cost of each confidence on judged queries; empty unless some have and some lack a relevant
-    document.
-    """
+    """Return the cost of each confidence; empty unless some judged queries have, and some lack, an answer."""
     with_judgements = judged_queries(queries, qrels)
     lists = fetch_reranked_hits(search, [query.text for query in with_judgements], EXAMINED_HITS)
     relevant = [

@@ -1,6 +1,4 @@
-"""Reads the documents that an encoder is trained or fitted on, from an index, a file or an iterable; all, or
-a sample.
-"""
+"""Reads all documents that an encoder is fitted on, or a sample, from an index, a file or an iterable."""
 
 from __future__ import annotations
 

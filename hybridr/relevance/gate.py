@@ -72,9 +72,7 @@ SEED = 0  # of all random samples: judged queries, made queries, texts whose cos
 
 @dataclass(frozen=True)
 class GateReport:
-    """The comparison of two encoders, and the reasons for a veto; without reasons the new one may be
-    promoted.
-    """
+    """The comparison of two encoders. The new one may be promoted if there are no reasons for a veto."""
 
     rows: tuple[BeforeAfter, ...]
     reasons: tuple[str, ...]
@@ -298,9 +296,7 @@ def compare_on_judged(
 def judged_values(
     rankings: Sequence[RankedIds], evidence: JudgedSample, documents: Sequence[Document]
 ) -> Floats:
-    """Return nDCG@10 of each judged query `(queries,)`; rankings hold positions in `documents`, best
-    first.
-    """
+    """Return nDCG@10 of each judged query `(queries,)`; rankings hold positions in `documents`."""
     run = {
         query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
         for query, ranking in zip(evidence.queries, rankings, strict=True)
@@ -368,9 +364,7 @@ class EncoderComparison:
 
 
 class ComparisonTask(NamedTuple):
-    """Documents, their texts without the sentences that became queries, and the queries with their relevant
-    documents.
-    """
+    """Documents, their texts without the sentences that became queries, and queries with their answers."""
 
     documents: Sequence[Document]
     texts: list[str]

@@ -47,9 +47,7 @@ class QueryCandidates(NamedTuple):
 def fetch_candidates(
     search: Search, queries: Sequence[Query], progress: Progress = silent
 ) -> list[QueryCandidates]:
-    """Return the candidate lists of every query, retrieved once by each retriever and completed with true
-    scores.
-    """
+    """Return the candidate lists of every query by each retriever, completed with true scores."""
     answers: list[QueryCandidates] = []
     progress("ask", 0, len(queries))
     for start in range(0, len(queries), QUERIES_AT_ONCE):
@@ -230,9 +228,7 @@ def variants(
 
 
 def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the sets of signals to try instead of the usual ones: none, all but one, and each other signal
-    added.
-    """
+    """Return the sets of signals to try: none, all usual ones but one, and these with another one."""
     fewer = [tuple(name for name in usual if name != left_out) for left_out in usual]
     more = [(*names, name) for name in others for names in (usual, *fewer)]
     return list(dict.fromkeys([*(names or ("none",) for names in [(), *fewer] if usual), *map(tuple, more)]))
@@ -258,9 +254,7 @@ def weight_landscape(tried: Sequence[Variant]) -> Landscape:
 def score_all(
     tried: Sequence[Variant], candidates: QueryCandidates, dense_scale: float
 ) -> NDArray[np.float64]:
-    """Return the scores of a query's candidates by every variant, `(variants, n)`; NaN for a document that it
-    does not find.
-    """
+    """Return a query's scores by every variant, `(variants, n)`; NaN for a document that it does not find."""
     candidates = candidates._replace(
         lists=candidates.lists._replace(scales=Scales(candidates.idf_sum, dense_scale))
     )
@@ -391,9 +385,7 @@ def measure_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[s
 
 
 def best_scores(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
-    """Return the scores of a row by document, only its best `count` (with ties in trec_eval's single
-    precision) if given.
-    """
+    """Return a row's scores by document, or its best `count` (ties by trec_eval's single precision)."""
     has_value, single = ~np.isnan(row), row.astype(np.float32)
     if count and has_value.sum() > count:
         has_value &= single >= np.partition(single[has_value], -count)[-count]

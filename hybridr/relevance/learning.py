@@ -183,9 +183,7 @@ def similarity_threshold(vectors: Vectors, needs: NDArray[np.int64], usual: floa
 
 
 def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Return the number of each query's need `(n,)`: queries that share a document, directly or through
-    others, have the same need.
-    """
+    """Return the need `(n,)` of each query; queries that share documents, also through others, share it."""
     needs: dict[str, int] = {}
     leads = list(range(len(documents)))
 
@@ -359,9 +357,7 @@ class Forgetting(Reported):
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
-    """Delete what an index has learnt. Raises the errors of `learn` for names; DataError while an
-    experiment compares a ranking that uses it.
-    """
+    """Delete what an index has learnt. Raises as `learn`, and DataError while an experiment uses it."""
     info = resolve(cluster, name, whole_index=True)
     memories = list_memories(cluster, info.name)
 

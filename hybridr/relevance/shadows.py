@@ -239,9 +239,7 @@ def time_percentiles(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str,
 def evaluate_judged(
     requests: Mapping[str, ShadowedRequest], judgements: tuple[Sequence[Query], Qrels] | None
 ) -> Evaluation | None:
-    """Return an evaluation of both answers to requests whose texts are judged queries; None if there is
-    none.
-    """
+    """Return an evaluation of both answers to requests with judged texts; None without such requests."""
     queries = [query for query in judgements[0] if query.text in requests] if judgements else []
     if judgements is None or not any(judgements[1].get(query.query_id) for query in queries):
         return None

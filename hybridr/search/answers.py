@@ -1,6 +1,4 @@
-"""Confidence of hits: how likely a hit answers its query, judged by the scores that unanswerable queries
-get.
-"""
+"""Confidence of hits: how likely a hit answers, judged by the scores of unanswerable queries."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ ABOVE_ALL_SCORES = 1e30
 
 @dataclass(frozen=True)
 class Answers:
-    """The confidence calibration of an index for one search, or the `reason` why there is none, and what to
-    do about it.
-    """
+    """The confidence calibration of an index for a search, or the `reason` why there is none, and advice."""
 
     calibration: Calibrated | None
     reason: str = ""
@@ -68,9 +64,7 @@ class Answers:
         return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
 
     def threshold(self, confidence: float) -> float:
-        """Return the score from which on a hit has a confidence. Raises SettingsError if the index is not
-        calibrated.
-        """
+        """Return the score at which a hit has a confidence. Raises SettingsError without a calibration."""
         scores = self.required_calibration.scores
         return float(np.interp(confidence, np.linspace(0, 1, len(scores)), scores))
 
@@ -124,9 +118,7 @@ def lowest_accepted_score(best: float | None, threshold: float) -> float:
 
 
 def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answers:
-    """Return the calibration of the context's index if it holds for the scores of this search, else why it
-    does not.
-    """
+    """Return the calibration of the index if it holds for this search's scores, else why it does not."""
     info, calibrated = context.info, context.info.record.answers
     if reason := comparison_obstacle(context):
         return Answers(None, reason, "search with the default mode and fusion")

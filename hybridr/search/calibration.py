@@ -119,9 +119,7 @@ def stored_whitening(record: Record) -> Whitening | None:
 
 
 def fixed_text_cosines(encoder: Encoder) -> tuple[float, float]:
-    """Return standard deviation and mean of the cosines between fixed questions and statements; measured once
-    for an encoder.
-    """
+    """Return spread and mean of an encoder's cosines of fixed questions and statements, measured once."""
     key = scale_key(encoder)
     spread, centre = known_spread(key), known_spread(f"{key} centre")
     if spread is None or centre is None:

@@ -232,9 +232,7 @@ def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -
 
 
 def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
-    """Return the weighted clauses of each term of a boost formula. Raises SettingsError for a field that
-    cannot boost.
-    """
+    """Return the weighted clauses of a boost formula's terms. Raises SettingsError for an unfit field."""
     boosts = read_boosts(formula)
     for boost in boosts:
         check_boost(info, boost)

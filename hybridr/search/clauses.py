@@ -389,9 +389,7 @@ def clause_boost(clause: QueryBody) -> float:
 
 
 def score_setting_kind(parsed: ParsedQuery) -> str:
-    """Return the kind of a wrapping query that does more than multiply the text's score; empty if there is
-    none.
-    """
+    """Return the kind of a wrapping query that does more than multiply the text's score; else ""."""
     for _, wrapper in parsed.wrappers:
         [(kind, body)] = wrapper.items()
         if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":

@@ -86,9 +86,7 @@ class SignalSet:
         return any(signal.reads_tokens for signal in self.members.values())
 
     def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
-        """Return the encoder's readings of queries, with the states of their tokens if a signal needs
-        them.
-        """
+        """Return the encoder's readings of queries, with token states if a signal needs them."""
         if self.reads_tokens and reads_tokens(encoder):
             return encoder.read_queries(texts)
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
@@ -175,9 +173,7 @@ class SearchContext:
 
     @cached_property
     def searched(self) -> list[SearchedField]:
-        """Return the text fields of the lexical search: from the settings, the record, or all suitable
-        ones.
-        """
+        """Return the text fields of the lexical search: from settings, record, or all suitable ones."""
         if fields := self.settings.lexical_fields:
             return searched_fields(self.info, fields)
         names = self.info.record.lexical_fields
@@ -227,9 +223,7 @@ class SearchContext:
 
     @cached_property
     def retrievers(self) -> dict[str, Retriever]:
-        """Return the retrievers of the search, by name. Raises DataError for one that the index cannot
-        serve.
-        """
+        """Return the retrievers by name. Raises DataError for one that the index cannot serve."""
         retrievers: dict[str, Retriever] = {}
         for kind in retrievers_of(self.mode, self.settings):
             if obstacle := kind.obstacle(self.info.record):
@@ -247,9 +241,7 @@ class SearchContext:
 
     @cached_property
     def scales(self) -> Scales:
-        """Return the factors that bring cosines and word scores to one scale; defaults if the fusion needs
-        none.
-        """
+        """Return the factors that scale cosines and word scores; defaults if the fusion needs none."""
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
         cosines = self.info.record.cosines
@@ -299,9 +291,7 @@ class SearchContext:
 
     @cached_property
     def template(self) -> Template | None:
-        """Return the user's lexical query template, scaled if a retriever sends it unchanged; None without
-        one.
-        """
+        """Return the user's lexical query template, if any, scaled if a retriever sends it unchanged."""
         of_words = any(kind.of_words for kind in retrievers_of(self.mode, self.settings))
         measuring_cluster = self.cluster if of_words and not self.fusion.rescores else None
         return read_template(self.settings.query_template, self.info, self.plain, measuring_cluster)
@@ -383,9 +373,7 @@ class SearchContext:
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
     ) -> list[CompiledQuery]:
-        """Compile the query of each text from its words and vector, with scales and signals, without the
-        template.
-        """
+        """Compile the query of each text from words and vector, with scales and signals, without template."""
         if readings is None and self.encoder is not None:
             lookup = self.analysis.begin(texts) if self.fusion.needs_scales else None
             readings = self.signals.read(self.encoder, texts)
@@ -440,9 +428,7 @@ class SearchContext:
     def retriever_values(
         self, retriever: Retriever, texts: Sequence[str], readings: Sequence[Reading] | None
     ) -> Sequence[Any]:
-        """Return what a retriever searches by for each text: the text, a query, a vector or a
-        representation.
-        """
+        """Return what a retriever needs for each text: the text, a query, a vector or a representation."""
         if self.feedback and retriever.of_words:
             return expand_queries(self.cluster, self.info, self.fields, texts)
         if isinstance(retriever, LexicalRetriever) and retriever.in_pieces:
@@ -457,9 +443,7 @@ class SearchContext:
 
 
 def query_whitening(context: SearchContext) -> Whitening | None:
-    """Return the correction of a search's query vectors, as measured on its index; None if they are used
-    unchanged.
-    """
+    """Return the measured correction of a search's query vectors; None if they are used unchanged."""
     is_used = context.encoder and context.fusion.needs_scales and context.settings.whitened
     return stored_whitening(context.info.record) if is_used else None
 

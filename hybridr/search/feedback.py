@@ -65,9 +65,7 @@ def weighted_terms(
     *,
     words_only: bool,
 ) -> dict[str, float]:
-    """Return the weighted terms of one field by RM3, from the term vectors of the query and its best
-    documents.
-    """
+    """Return a field's weighted terms by RM3, from the term vectors of the query and its best documents."""
     terms = {doc: vector.get("terms", {}) for doc, vector in field_vectors.items()}
     sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in field_vectors.values()]
     return rm3(

@@ -55,9 +55,7 @@ def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | 
 
 
 def shortened(fragment: str) -> str:
-    """Return a highlighted HTML fragment cut to 500 visible characters, without cutting an entity or leaving
-    a mark open.
-    """
+    """Return a highlighted HTML fragment of at most 500 visible characters; entities and marks stay whole."""
     if len(fragment) <= LONGEST_FRAGMENT:
         return fragment
     parts = PARTS.finditer(fragment)

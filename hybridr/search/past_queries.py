@@ -134,9 +134,7 @@ def find_past_queries(
 
 
 def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
-    """Yield the relevant documents of a stored past query; malformed entries are skipped, because others may
-    write there.
-    """
+    """Yield the relevant documents of a stored query, without malformed ones: others may write there."""
     entries = hit.get("_source", {}).get("relevant")
     for entry in entries[:MAX_DOCUMENTS] if isinstance(entries, list) else ():
         match entry:

@@ -55,9 +55,7 @@ class Retrieval:
     def fetch_best(
         self, queries: Sequence[CompiledQuery], k: int, earlier_ids: Sequence[str] = ()
     ) -> list[dict[str, float]]:
-        """Return the best `k` documents of each query, excluding `earlier_ids`: document id -> score, best
-        first.
-        """
+        """Return each query's best `k` documents, without `earlier_ids`: document id -> score, best first."""
         if self.fusion.asks_once:
             bodies = [query.body(k, earlier_ids) for query in queries]
             return self.fetch_scores(bodies, [query.text for query in queries])
@@ -266,9 +264,7 @@ class Retrieval:
 
 
 def require_no_wrappers(query: CompiledQuery) -> None:
-    """Raise SettingsError for a client's functions around the query, which cannot act on its score without
-    scripts.
-    """
+    """Raise SettingsError for a client's functions around the query: these need scripts."""
     if query.wrappers:
         raise SettingsError(REASONS["scripts"], hint=UNCHANGED_TEMPLATE_HINT)
 

@@ -133,9 +133,7 @@ class Compared(NamedTuple):
         return needed_depth([parse_measure(measure) for measure in self.measures])
 
     def conditions(self) -> dict[str, Condition]:
-        """Return the definitions of the systems by name. Raises SettingsError for an unknown or repeated
-        name.
-        """
+        """Return the systems' definitions by name. Raises SettingsError for an unknown or repeated name."""
         if repeated := [name for name in self.templates if name in self.systems]:
             raise SettingsError(
                 f"two systems are called '{repeated[0]}'", hint="--query-template OTHER-NAME=FILE"
@@ -195,9 +193,7 @@ def evaluate_index(
 
 
 def with_rerankers(condition: Condition, search: Search, settings: SearchSettings | None) -> Search:
-    """Return a search with the re-rankers of its system, and those of the user's settings that belong to
-    them.
-    """
+    """Return a search with the re-rankers of its system, and the user's settings of these."""
     if not condition.reranked:
         return search
     fields = {

@@ -177,9 +177,7 @@ def deployment_cleanup(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]
 
 
 def leftover_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
-    """Return the requests that delete the pipelines and models of deleted indices, as far as this user may
-    see.
-    """
+    """Return the requests that delete pipelines and models of deleted indices which this user may see."""
     requests: list[dict[str, Any]] = []
     for info in infos:
         with suppress(AccessDenied):

@@ -373,9 +373,7 @@ def removable_indices(cluster: Cluster, name: str, view: IndexView) -> tuple[str
 
 
 def has_leftovers(cluster: Cluster, source: str, deleted_indices: list[IndexInfo]) -> bool:
-    """Return whether a source without vectors has an alias of hybridr's, or the deleted indices left
-    something behind.
-    """
+    """Return whether a source without vectors has an alias of hybridr's, or deleted indices left any part."""
     return bool(
         target_of(Record()).remove(cluster, source, (), dry_run=True)["actions"]
         or delete_sidecars(cluster, deleted_indices, sidecars(), dry_run=True)["beside"]

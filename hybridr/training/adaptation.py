@@ -77,9 +77,7 @@ class AdaptResult(Trained):
 
 @dataclass(frozen=True)
 class Start:
-    """State of `adapt` before training: the old encoder, the documents for the gate, and the function that
-    fits.
-    """
+    """State of `adapt` before training: old encoder, documents for the gate, the function that fits."""
 
     member: Any
     """The class of the adapter or objective."""

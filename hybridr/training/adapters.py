@@ -88,9 +88,7 @@ class Design:
 
 
 def read_design(config: Mapping[str, Any]) -> Design:
-    """Return the design in the `config` of `adapter_config.json`: one method, or a union of two. Raises
-    ModelError.
-    """
+    """Return the design in `adapter_config.json`: one method, or a union of two. Raises ModelError."""
     parts = config.get("configs", ()) if config.get("architecture") == "union" else (config,)
     if not isinstance(parts, list | tuple) or not all(isinstance(part, Mapping) for part in parts):
         raise unsupported_error("configs", parts, "a list of objects")
@@ -148,9 +146,7 @@ def read_parallel(part: Mapping[str, Any]) -> Parallel:
 
 
 def require_supported(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
-    """Raise ModelError for the first option of `part` whose value differs from the only supported one in
-    `needs`.
-    """
+    """Raise ModelError for the first option of `part` that differs from the supported one in `needs`."""
     for option, expected in needs.items():
         value = part.get(option, expected)
         if (value or None) != (expected or None):
@@ -283,9 +279,7 @@ def add_to_output(host: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) 
 
 
 def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
-    """Return the parameters of LoRA and of the parallel adapters, by their keys in the files of a REM called
-    `name`.
-    """
+    """Return the parameters of LoRA and parallel adapters, by their keys in the files of the REM `name`."""
     kind = backbone.config.model_type
     anatomy = ANATOMIES[kind]
     parameters: dict[str, nn.Parameter] = {}
@@ -327,9 +321,7 @@ ANOTHER_BACKBONE = f"it was made for another backbone or configuration, or {FETC
 
 
 def plain_copy(backbone: nn.Module) -> Any:
-    """Return a copy of a backbone with LoRA merged into the weights and peft's modules removed; parallel
-    adapters stay.
-    """
+    """Return a copy of a backbone with LoRA merged and peft's modules removed; parallel adapters stay."""
     result = copy.deepcopy(backbone)
     for path, layer in list(lora_layers(result)):
         if not layer.merged:

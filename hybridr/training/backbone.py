@@ -157,9 +157,7 @@ def read_rem(path: Path) -> RemFiles:
 
 
 def folder_files(path: Path) -> dict[str, Path | bytes]:
-    """Return base name -> path of the known files below a folder, or those of the only zip in it. Raises
-    ModelError.
-    """
+    """Return base name -> path of the known files below a folder or in its only zip. Raises ModelError."""
     if not path.is_dir():
         raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
     require_no_links(path)
@@ -172,9 +170,7 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
 
 
 def zipped_files(path: Path) -> dict[str, Path | bytes]:
-    """Return base name -> bytes of the known files in a zip; nothing is unpacked to disk. Raises
-    ModelError.
-    """
+    """Return base name -> bytes of the known files in a zip, without unpacking it. Raises ModelError."""
     try:
         with zipfile.ZipFile(require_regular(path)) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]

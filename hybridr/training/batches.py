@@ -54,9 +54,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Examples:
-    """Queries and documents as tokens, with the numbers (rows of `documents`) of each query's positives and
-    negatives.
-    """
+    """Queries and documents as tokens; positives and negatives of each query as rows of `documents`."""
 
     queries: Rows
     documents: Rows
@@ -212,9 +210,7 @@ class Batches:
     """
 
     def __init__(self, examples: Examples, size: int, per_query: int, seed: int) -> None:
-        """Take the number of queries in a batch (`size`). Raises DataError for too few queries or
-        documents.
-        """
+        """Take the number of queries in a batch. Raises DataError for too few queries or documents."""
         self.examples = examples
         self.size = size
         self.per_query = per_query
@@ -295,9 +291,7 @@ class TargetBatch:
 
 @dataclass
 class TargetBatches:
-    """Batches of the target domain, by seed and step alone; if there are few queries, a batch repeats
-    some.
-    """
+    """Batches of the target domain, by seed and step alone; few queries repeat within a batch."""
 
     texts: TargetTexts
     size: int  # queries in a batch of all processes

@@ -1,6 +1,4 @@
-"""Trains a DAM on documents: token cache, training from a source DAM, and the written folder (`hybridr dam
-train`).
-"""
+"""Trains a DAM on documents (`hybridr dam train`): token cache, training, and the written folder."""
 
 from __future__ import annotations
 
@@ -214,9 +212,7 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
 
 
 def train_and_write(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
-    """Train the model, write the DAM folder, and return its manifest entry, with the loss on unseen
-    documents.
-    """
+    """Train the model and write the DAM folder; return its manifest entry, with the loss on unseen texts."""
     settings, processes = plan.settings, plan.processes
     objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
     require_memory(plan.dam.model, objective.budget, processes.device)

@@ -127,9 +127,7 @@ def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str]
 
 
 def export_sparse(ranker: Any, folder: Path, precision: Precision = "fp32") -> Path:
-    """Export uniCOIL or SPLADE into `folder`, which is replaced as a whole, and return its path. Raises
-    ModelError.
-    """
+    """Export uniCOIL or SPLADE into `folder`, replacing it; return its path. Raises ModelError."""
     if precision != "fp32":
         raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
     entry = {"vocabulary": ranker.dim, "fingerprint": ranker.fingerprint, "ranker": ranker.ranker}

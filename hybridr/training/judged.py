@@ -244,9 +244,7 @@ def mine_missing(
 
 
 def bm25_ranking(judgements: Judged, progress: Progress) -> RanksQueries:
-    """Index the corpus and return a function that ranks it by BM25. Raises DataError if a relevant document
-    is missing.
-    """
+    """Return a function that ranks the corpus by BM25. Raises DataError if a relevant document is missing."""
     progress("index for BM25", 0, 1)
     ids, texts = [], []
     for document in judgements.documents():

@@ -161,9 +161,7 @@ def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
 
 
 def require_memory(model: Any, tokens: int, device: torch.device) -> None:
-    """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into the device's
-    memory.
-    """
+    """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into the device."""
     config = model.config
     states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
     logits = MASKED_SHARE * 3 * config.vocab_size  # stored for the backward pass in fp32, like the states
@@ -226,9 +224,7 @@ class Processes:
         return self.rank == 0
 
     def add_up(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Replace each tensor by its sum over the processes; all must give the same shapes in the same
-        order.
-        """
+        """Replace each tensor by its sum over the processes, which all give the same shapes in order."""
         if self.count > 1:
             for tensor in tensors:
                 distributed.all_reduce(tensor)

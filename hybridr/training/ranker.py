@@ -1,6 +1,4 @@
-"""The common base of the five rankers: a DAM with a REM in it, merging, head and fingerprint; and their
-tokenizer.
-"""
+"""The base of the five rankers: a DAM with a REM in it, merging, head, fingerprint, tokenizer."""
 
 from __future__ import annotations
 
@@ -126,9 +124,7 @@ class Ranker(BackboneModel):
         self.take_rem_head(rem, head, load_embeddings)
 
     def take_head(self, heads: Tensors, name: str | None = None) -> None:
-        """Set the head from the weights `heads.NAME.1.*` of a REM, or from the first such of a full model.
-        Raises ModelError.
-        """
+        """Set the head from `heads.NAME.1.*` of a REM or the first of a full model. Raises ModelError."""
         if self.outputs is None:
             return
         name = name or (next(iter(heads)).split(".")[1] if heads else "")
@@ -178,9 +174,7 @@ class Ranker(BackboneModel):
         self.merged = True
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
-        """Return the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`, always in
-        fp32.
-        """
+        """Return the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`, in fp32."""
         states: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
         return states.float()
 
@@ -210,9 +204,7 @@ class Tokens:
         self._texts = None if definition is None else TextTokenizer(definition)
 
     def rows(self, inputs: Texts, limit: int) -> list[list[int]]:
-        """Return each input's token ids with special tokens, at most `limit`. Raises DataError,
-        ModelError.
-        """
+        """Return each input's ids with special tokens, at most `limit`. Raises DataError, ModelError."""
         if holds_ids(inputs):
             return [self.checked(row, limit) for row in inputs]
         return list(self._tokenizer().ids(checked_texts(inputs), limit))  # type: ignore[arg-type]
@@ -234,9 +226,7 @@ class Tokens:
         return [ids for ids, _ in encoded], [kinds for _, kinds in encoded]
 
     def checked(self, row: Any, limit: int) -> list[int]:
-        """Return a row of given ids without padding at its end, cut to `limit` but with its last id kept.
-        Raises DataError.
-        """
+        """Return a row of ids without padding, cut to `limit` but with its last id kept. Raises DataError."""
         ids = [int(value) for value in row]
         if not ids or min(ids) < 0 or max(ids) >= self.vocabulary:
             raise DataError(f"needed token ids from 0 to {self.vocabulary - 1}, found {ids[:8]}")

@@ -97,9 +97,7 @@ class WordRanker(VectorRanker):
 
 
 class Unicoil(WordRanker):
-    """Learned weights of the text's own tokens: relu(u h + c), the largest for each id; special ids have
-    0.
-    """
+    """Learned weights of the text's own tokens: relu(u h + c), the largest for each id; 0 for special ids."""
 
     ranker = "unicoil"
     outputs = 1
@@ -112,9 +110,7 @@ class Unicoil(WordRanker):
         return weights.new_zeros(ids.shape[0], self.dim).scatter_reduce(1, ids, weights, "amax")
 
     def require_complete(self) -> None:
-        """Raise ModelError if the head is missing, or the special tokens (whose weights are 0) are
-        unknown.
-        """
+        """Raise ModelError without the head, or without special tokens (whose weights are 0)."""
         super().require_complete()
         unknown = sorted(self.special_tokens.keys() - self.special_ids.keys())
         if unknown:
@@ -313,9 +309,7 @@ def assemble(
 
 
 def read_trained_usage(source: Path | str) -> dict[str, str]:
-    """Return the pooling and similarity that a published model, or a folder trained by hybridr, was trained
-    with.
-    """
+    """Return pooling and similarity of a published model, or of a folder trained by hybridr."""
     if (entry := published_checkpoint(source)) is not None:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
     folder = Path(source).expanduser()
@@ -330,9 +324,7 @@ def read_trained_usage(source: Path | str) -> dict[str, str]:
 
 
 def local_path(source: Path | str, progress: Progress) -> Path:
-    """Return the local path of a folder, zip or published name, downloaded if needed. Raises ModelError,
-    DownloadError.
-    """
+    """Return the path of a folder, zip or downloaded published name. Raises ModelError, DownloadError."""
     path = Path(source).expanduser()
     if path.exists():
         return path

@@ -275,9 +275,7 @@ class RemRun:
         target: TargetDomain | None,
         progress: Progress,
     ) -> None:
-        """Open DAM and REM. Raise SettingsError if pooling or similarity differ from theirs, or a file is
-        missing.
-        """
+        """Open DAM and REM. Raises SettingsError if pooling or similarity differ, or a file is missing."""
         method = require_method(settings, invariant=target is not None)
         self.method: Any = load_member(OBJECTIVES, method) if method else None
         self.method_settings = self.method.own_settings(**settings.method_settings) if self.method else None

@@ -154,9 +154,7 @@ def map_file(folder: Path, name: str) -> NDArray[Any]:
 
 
 def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
-    """Write token ids, ends and hashes of documents; return the counts of documents, tokens and unknown
-    tokens.
-    """
+    """Write ids, ends and hashes of documents; return the counts of documents, tokens, unknown tokens."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     name = getattr(tokenizer.model, "unk_token", None)
@@ -220,9 +218,7 @@ def scramble(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Frame:
-    """The special token ids of a tokenizer: around a text, the mask, ends of sentences, and parts of
-    words.
-    """
+    """A tokenizer's special ids: around a text, the mask, ends of sentences, and parts of words."""
 
     before: int
     after: int
@@ -305,9 +301,7 @@ def masked_windows(
     random: Generator,
     choose: Choose | None = None,
 ) -> TokenWindows:
-    """Return a random window of each span (given by start and length), with the tokens chosen by `choose`
-    masked.
-    """
+    """Return a random window of each span (start, length), with the tokens chosen by `choose` masked."""
     starts, sizes = spans
     inner = np.minimum(sizes, longest - SPECIAL_TOKENS)
     starts = starts + random.integers(0, sizes - inner + 1)

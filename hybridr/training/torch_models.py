@@ -270,9 +270,7 @@ def names_file(key: str) -> bool:
 
 
 def read_tokenizer(folder: Path, kind: str) -> str:
-    """Return the tokenizer as JSON of the `tokenizers` package; older folders are converted by
-    transformers.
-    """
+    """Return the tokenizer as JSON of `tokenizers`; transformers converts older folders."""
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
@@ -284,9 +282,7 @@ def read_tokenizer(folder: Path, kind: str) -> str:
 
 
 def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
-    """Remove a pooler without weights, which vectors do not use. Raise ModelError for any other missing
-    weight.
-    """
+    """Remove a pooler without weights, which is unused. Raise ModelError for another missing weight."""
     used = sorted(name for name in missing if not name.startswith("pooler."))
     if used:
         raise ModelError(f"the model {folder} lacks {len(used)} weights, such as {used[0]}", hint=FETCH_AGAIN)

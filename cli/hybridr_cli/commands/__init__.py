@@ -1,3 +1,1 @@
-"""The verbs of the command `hybridr`, one or a few per module; a module adds its verbs when it is
-imported.
-"""
+"""The verbs of the command `hybridr`; each module adds its verbs when it is imported."""

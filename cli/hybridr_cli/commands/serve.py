@@ -85,9 +85,7 @@ def mcp(
 def report_functions(
     session: Session, connection: Connection, settings: McpSettings, encoder: Path | None
 ) -> dict[str, Callable[..., dict[str, Any]]]:
-    """Return name -> function for the reports that agents can ask for: inspect, plan, and evaluate with
-    judgements.
-    """
+    """Return name -> function of the reports for agents: inspect, plan, and evaluate with judgements."""
     from hybridr import Compared, JudgedQueries
     from hybridr.indexing.settings import ReindexSettings
     from hybridr.search.settings import SearchSettings

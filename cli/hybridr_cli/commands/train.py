@@ -1,6 +1,4 @@
-"""The verbs `hybridr dam train` (a domain module, on documents) and `hybridr rem train` (a relevance module,
-on labelled queries).
-"""
+"""The verbs `hybridr dam train` (a module, on documents) and `hybridr rem train` (on labelled queries)."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ rem = group("rem", "Train a relevance module (REM) on labelled queries.")
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """The options for labelled queries, in a BEIR folder or in three files, and the index that finds
-    negatives.
-    """
+    """The options for labelled queries (a BEIR folder or three files), and the index for negatives."""
 
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with labelled queries.")] = None
     split: Annotated[str, typer.Option(help="Split of its qrels.")] = "train"

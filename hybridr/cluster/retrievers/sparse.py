@@ -57,9 +57,7 @@ class SparseRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Return the query for documents that share a token; `k` is ignored: the request's `size` limits the
-        hits.
-        """
+        """Return the query for documents that share a token; `k` is ignored, the request's `size` counts."""
         heaviest = sorted(weights, key=lambda token: -weights[token])[:MAX_QUERY_TOKENS]
         if not heaviest:
             return {"match_none": {}}

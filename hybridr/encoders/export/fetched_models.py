@@ -189,9 +189,7 @@ def try_hub(repository: str) -> str:
 
 
 def bar_class(name: str, progress: Progress) -> Any:
-    """Return a progress-bar class for the hub's client that reports bytes to `progress` instead of
-    drawing.
-    """
+    """Return a progress-bar class for the hub's client that reports bytes to `progress`."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Reporting(tqdm):  # type: ignore[misc]
@@ -207,9 +205,7 @@ def bar_class(name: str, progress: Progress) -> Any:
 
 
 def unreachable_error(entry: Published, error: Exception) -> DownloadError:
-    """Return the error for a checkpoint that could not be fetched, with advice for working without the
-    hub.
-    """
+    """Return the error for a checkpoint that could not be fetched, with advice for work without the hub."""
     files = REM_FILE if entry.kind == "rem" else "config.json, the weights and the tokenizer"
     return DownloadError(
         f"{entry.repository} could not be fetched from the model hub: {first_line(error)}",

@@ -172,9 +172,7 @@ class GraphArithmetic:
         return self.node("Mul", [self.node("Mul", [value, shifted]), self.number(0.5)])
 
     def attend(self, query: str, key: str, value: str, mask: str, heads: int) -> str:
-        """Add multi-head attention: values weighted by the softmax of scaled products, masked tokens left
-        out.
-        """
+        """Add multi-head attention: values weighted by the softmax of scaled products of unmasked tokens."""
         width = int(self.weights[f"{EMBEDDED}.weight"].shape[0]) // heads
         head_shape = self.sizes(0, 0, heads, width)
         query, value = (

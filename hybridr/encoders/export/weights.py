@@ -182,9 +182,7 @@ class NumpyArithmetic:
     def attend(
         self, query: Vectors, key: Vectors, value: Vectors, mask: NDArray[np.int64], heads: int
     ) -> Vectors:
-        """Return multi-head attention: values weighted by the softmax of scaled products, masked tokens left
-        out.
-        """
+        """Return multi-head attention: values weighted by the softmax of products of unmasked tokens."""
         texts, tokens, width = query.shape
         head_shape = (texts, tokens, heads, width // heads)
         query, key, value = (part.reshape(head_shape).transpose(0, 2, 1, 3) for part in (query, key, value))

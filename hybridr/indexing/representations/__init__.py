@@ -153,9 +153,7 @@ class Representation(Protocol):
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> Sequence[Any] | None:
-        """Return what the representation's own encoder computes for each text; None if it has no separate
-        encoder.
-        """
+        """Return what the representation's own encoder makes of each text; None without such an encoder."""
         return None
 
     def keep(self, text: str, reading: Reading) -> Any:
@@ -167,9 +165,7 @@ class Representation(Protocol):
     def stored_values(
         self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return the stored value of each document that has one, by id; `sources` are the bodies of the
-        documents.
-        """
+        """Return id -> stored value of the documents that have one; `sources` are their bodies."""
         name = self.fields(self.settings)[0]
         values = {doc_id: source.get(name) for doc_id, source in sources.items()}
         return {doc_id: value for doc_id, value in values.items() if value not in (None, [])}
@@ -188,9 +184,7 @@ class Representation(Protocol):
 
 
 class InDocValues(Representation):
-    """A representation in a binary field with doc values; a new index does not keep the field in
-    `_source`.
-    """
+    """A representation in a binary field with doc values, which a new index keeps out of `_source`."""
 
     hidden = True
 
@@ -294,9 +288,7 @@ def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tupl
 
 
 def name_conflict_hints(settings: ReindexSettings) -> dict[str, str]:
-    """Return for each field of the representations the advice for when a document field of that name exists
-    already.
-    """
+    """Return field -> advice for when the documents already have a field of that name."""
     return {name: kind.freeing for kind in representations_in(settings) for name in kind.fields(settings)}
 
 

@@ -43,9 +43,7 @@ class OneVector(Representation):
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Raise ClusterError or ModelError for vectors that this cluster cannot store, or for a token limit
-        without room for text.
-        """
+        """Raise ClusterError or ModelError for vectors that the cluster cannot store, or no room for text."""
         cluster.dialect.require(settings.engine, settings.vectors)
         require_form(
             form_of(settings), encoder.similarity, cluster.version, bare=lacks_native_libraries(cluster)
@@ -79,9 +77,7 @@ class OneVector(Representation):
 
 
 def are_near(vectors: Vectors, stored: Sequence[Sequence[float]], min_cosine: float = MIN_COSINE) -> bool:
-    """Return whether each of the `vectors` `(n, dim)` has a cosine of at least `min_cosine` with its
-    stored counterpart.
-    """
+    """Return whether each of the `vectors` `(n, dim)` has at least `min_cosine` with its stored one."""
     rows = np.array(stored, dtype=np.float32)  # (n, dim)
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(rows, axis=1)
     cosines = (vectors * rows).sum(axis=1) / np.maximum(lengths, 1e-12)

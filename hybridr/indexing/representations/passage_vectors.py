@@ -1,6 +1,4 @@
-"""Representation with a vector for each passage (window) of a document, and the place of the passage in its
-text.
-"""
+"""Representation with a vector for each passage of a document, and the passage's place in its text."""
 
 from __future__ import annotations
 

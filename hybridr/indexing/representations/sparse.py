@@ -24,9 +24,7 @@ MAX_DIFFERENCE = 0.02  # share of the sum of weights by which stored and recompu
 
 
 class Sparse(ByOwnEncoder):
-    """Weights of the tokens of a text. Its state is the encoder's fingerprint and the spread of scores, as
-    JSON.
-    """
+    """Token weights of a text. Its state is the encoder's fingerprint and the spread of scores, as JSON."""
 
     name = "sparse"
     help = "weights of tokens, by --sparse-encoder"

@@ -30,9 +30,7 @@ MIN_AGREEMENT = 0.85  # share of the stored bits that equal those of the text en
 
 
 class TokenSigns(InDocValues):
-    """Sign bits of the states of all tokens. Its state is the mean of token states, as written by
-    `mean_as_text`.
-    """
+    """Sign bits of the states of all tokens. Its state is their mean, as written by `mean_as_text`."""
 
     name = "token_signs"
     help = "a bit for each dimension of each token"
@@ -54,9 +52,7 @@ class TokenSigns(InDocValues):
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Raise ModelError for an encoder that does not compare by cosine, besides what every representation
-        checks.
-        """
+        """Check what every representation does, and raise ModelError without cosine similarity."""
         if encoder.similarity != "cosine":
             raise ModelError(
                 "--token-bits needs an encoder that compares by cosine, this one has inner products"

@@ -25,9 +25,7 @@ MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
 
 
 class TokenVectors(InDocValues, ByOwnEncoder):
-    """Vectors of the tokens of a text. Its state is the encoder's fingerprint and the spread of scores, as
-    JSON.
-    """
+    """Token vectors of a text. Its state is the encoder's fingerprint and the spread of scores, as JSON."""
 
     name = "token_vectors"
     help = "a vector for each token, by --token-encoder"
@@ -38,9 +36,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
     field, measured = TOKENS_FIELD, 20
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
-        """Return the standard deviation of MaxSim scores over ten texts, with vectors as stored; None for
-        fewer.
-        """
+        """Return the standard deviation of MaxSim scores over ten texts, as stored; None for fewer."""
         if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
         documents = [to_stored_values(vectors, "byte").tobytes() for vectors in self.encode(texts)]

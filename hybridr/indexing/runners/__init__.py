@@ -15,9 +15,7 @@ class PackedTask(Protocol):
     """A task in a form that can be pickled and sent to another process."""
 
     def open(self, threads: int) -> Task:
-        """Return the task, ready to run in this process with `threads` for the encoder. Raises
-        HybridrError.
-        """
+        """Return the task, ready for this process with `threads` for the encoder. Raises HybridrError."""
 
 
 class Task(Protocol):

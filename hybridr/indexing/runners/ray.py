@@ -124,9 +124,7 @@ class Worker:
             self._task.stop.set()
 
     def _opened(self) -> Task:
-        """Return the unpacked task. Raises SettingsError for another hybridr, ModelError if unpacking
-        fails.
-        """
+        """Return the unpacked task. Raises SettingsError for another hybridr, ModelError if that fails."""
         if self._task is None:
             if self._release != (own_release := release()):
                 raise SettingsError(

@@ -93,9 +93,7 @@ class Origin(Label):
 
 
 class Making(Label):
-    """How vectors were made: encoder fingerprint, dimension, similarity, arithmetic, length limit and
-    passages.
-    """
+    """How vectors were made: fingerprint, dimension, similarity, arithmetic, length limit, passages."""
 
     encoder: str = Field(pattern=FINGERPRINT_FORM)
     dim: int = Field(ge=1, le=65_536)
@@ -189,9 +187,7 @@ class StageFolder:
         return child_path(self.folder, part)
 
     def parts(self) -> list[str]:
-        """Return the names of the part files, sorted. Raises DataError for a link that leads out of the
-        folder.
-        """
+        """Return the sorted names of the part files. Raises DataError for a link out of the folder."""
         if not self.folder.is_dir():
             return []
         try:
@@ -258,9 +254,7 @@ class StageFolder:
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
 
     def drop_behind_gaps(self) -> None:
-        """Delete parts numbered after a missing one: they are written again with it, so that parts cover
-        their shard without overlap.
-        """
+        """Delete parts after a missing one: they are written again, so that parts do not overlap."""
         numbers: Counter[str] = Counter()
         for name in self.parts():
             shard = name.partition("-")[0]

@@ -212,9 +212,7 @@ def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin
 
 
 def export_shard(export: Export, shard: int) -> None:
-    """Write the remaining parts of a shard, after the last one that is there. Raises ClusterError without
-    `_source`.
-    """
+    """Write the missing parts of a shard, after the last one. Raises ClusterError without `_source`."""
     texts, fields = export.texts, export.origin.fields
     names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
     number, since = len(names), -1
@@ -273,9 +271,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Ready:
-    """Finished vectors: their folder, the origin of the texts, how they were made, and the sha256 of each
-    part.
-    """
+    """Finished vectors: folder, origin of the texts, how they were made, and the sha256 of each part."""
 
     vectors: StageFolder
     origin: Origin
@@ -419,9 +415,7 @@ def import_part(ready: Ready, job: Job, meter: Meter, reused: Meter, name: str) 
 
 
 def read_rows(table: pa.Table, dim: int) -> dict[str, Row]:
-    """Return the rows of a row group of vectors, by document id. Raises ValueError for inconsistent or
-    non-finite vectors.
-    """
+    """Return id -> row of a row group. Raises ValueError for inconsistent or non-finite vectors."""
     columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
     rows = {}
     for doc_id, digest, is_whole, start, end, group in zip(*columns, vectors_in(table, dim), strict=True):

@@ -72,9 +72,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded(Reported):
-    """The result of encoding texts: their index, documents and parts in the folder, and how many were encoded
-    before.
-    """
+    """The result of encoding texts: index, documents and parts in the folder, and the earlier documents."""
 
     folder: Path
     index: str
@@ -152,9 +150,7 @@ def made_parts(task: Encoding) -> list[str]:
 
 
 def encode_part(task: Encoding, meter: Meter, name: str) -> None:
-    """Encode the texts of a part and write its vectors, unless another process has the part or the vectors
-    exist.
-    """
+    """Encode a part's texts and write their vectors, unless these exist or another process has the part."""
     file, digest, dim = task.vectors.file(name), task.digests[name], task.making.dim
     with claimed(file) as is_claimed:
         if not is_claimed or file.exists():

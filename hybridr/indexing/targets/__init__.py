@@ -76,9 +76,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check of a verification: how many documents (or `of`) were checked, and the ids of those that
-    differ.
-    """
+    """A check of a verification: how many documents (or `of`) were checked, and the ids that differ."""
 
     name: str
     looked_at: int
@@ -103,9 +101,7 @@ class State(NamedTuple):
 
 
 class Target(Protocol):
-    """Place of an index's vectors. `is_separate` says that this is a separate index, so that a rollback is
-    possible.
-    """
+    """Place of an index's vectors; `is_separate` if it is another index, which allows a rollback."""
 
     name: str
     is_separate: bool
@@ -133,9 +129,7 @@ class Target(Protocol):
         """Write documents again that the engine rejected before; return the counts."""
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
-        """Verify the filled index, record it as complete and let searches use it. Raises ClusterError if the
-        verification fails.
-        """
+        """Verify the filled index, record that, and let searches use it. Raises ClusterError if it fails."""
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Bring in what happened since the synced position, and advance the position; return the counts."""

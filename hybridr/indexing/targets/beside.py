@@ -243,9 +243,7 @@ def own_aliases(source: str, infos: Sequence[IndexInfo]) -> set[str]:
 
 
 def moves_from(infos: Sequence[IndexInfo], own_names: Collection[str], source: str) -> list[AliasMove]:
-    """Return the moves of all aliases away from indices with vectors: `own_names` are removed, others go to
-    the source.
-    """
+    """Return the moves of all aliases away from `infos`: `own_names` are removed, others go to `source`."""
     pairs = ((info, alias) for info in infos for alias in sorted(info.aliases))
     return [AliasMove(info, alias, "" if alias in own_names else source) for info, alias in pairs]
 
@@ -385,9 +383,7 @@ def copying_action(job: Job, pending: Pending, *, after_conflict: bool = False) 
 
 
 def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
-    """Return whether the source may have deleted documents that the destination still holds, judged by counts
-    and positions alone.
-    """
+    """Return whether the source may have deleted documents of the destination, by counts and positions."""
     if since is not None:
         return not total.settled or bool(hidden_operations(job.cluster, job.source, since, total.until))
     if not counts_agree(job):
@@ -479,9 +475,7 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
 
 
 def keys_and_states(job: Job, until: Position, documents: Sequence[SourceDocument]) -> set[tuple[Key, int]]:
-    """Return key and `_seq_no` of the source's documents with these ids that were written up to the position
-    `until`.
-    """
+    """Return (key, `_seq_no`) of these documents of the source that were written up to `until`."""
     states = set[tuple[Key, int]]()
     ids = list({document.doc_id: None for document in documents})
     for shard, last in until.seq_no.items() if ids else ():

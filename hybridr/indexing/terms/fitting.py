@@ -166,9 +166,7 @@ def table_obstacle(passages: Windows | None, encoder: Encoder) -> str:
 
 
 def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
-    """Return the settings and inputs of a term table for this index; the same origin and encoder give the
-    same table.
-    """
+    """Return the origin (settings, inputs) of a term table; with the encoder it determines the table."""
     record = info.record
     fields = record.fields or choose_text_fields(cluster, info)
     inputs = {
@@ -183,9 +181,7 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
 
 
 def analysed_length(reading: Reading) -> int:
-    """Return how many characters of a text to analyse: those that the encoder read, and 100 more, so that the
-    last word is whole.
-    """
+    """Return how many characters to analyse: what the encoder read, and 100 more for the last whole word."""
     return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
 
 

@@ -101,9 +101,7 @@ class TermTable:
         return self.vectors.astype(np.float32)
 
     def near(self, term: str, count: int) -> list[tuple[str, float]]:
-        """Return the `count` terms nearest to a term with their cosines, the term itself first; empty for an
-        unknown term.
-        """
+        """Return the `count` nearest terms with cosines, the term itself first; empty for an unknown term."""
         if term not in self.places:
             return []
         cosines = self.rows @ self.rows[self.places[term]]  # (terms,)
@@ -129,9 +127,7 @@ class TermTable:
         return save({"about": text, "vectors": vectors})
 
     def save(self, folder: Path) -> Path:
-        """Write the table as a folder with a manifest, atomically, replacing a former one; return the
-        folder.
-        """
+        """Write the table as a folder with a manifest, atomically replacing a former one; return it."""
         with staged_folder(folder) as new:
             (new / FILE).touch(mode=0o600)  # private: it holds words of documents
             (new / FILE).write_bytes(self.packed())
@@ -270,9 +266,7 @@ def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> Term
 
 
 def read_part(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
-    """Return the bytes of one part of a table. Raises NotFound, ModelError for a part that hybridr did not
-    write, ClusterError.
-    """
+    """Return the bytes of a table's part. Raises NotFound, ClusterError, ModelError if not of hybridr."""
     path, request = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
     answer = cluster.request("POST", path, request, every_shard=True)
     with cluster.reading_answer(path):

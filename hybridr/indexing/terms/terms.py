@@ -102,9 +102,7 @@ class KnownWords:
         return [" ".join(group) for group in groups]
 
     def vectors_of(self, text: str) -> TermVectors | None:
-        """Return the term vectors of a text as if one shard held all documents; None if a word is not
-        known.
-        """
+        """Return a text's term vectors as if one shard held all documents; None if a word is unknown."""
         spans = word_spans(text) if self._terms else None
         if spans is None:
             return None
@@ -253,9 +251,7 @@ class Analysis:
         return None if None in counts.values() else analysed(text, [vectors], self._shares(counts))
 
     def _ask(self, texts: Sequence[str]) -> list[tuple[Sequence[TermVectors], Mapping[str, float]]]:
-        """Return the term vectors of each text in every shard, and the number of documents of their terms;
-        learn the words.
-        """
+        """Return each text's term vectors in every shard, and their documents' number; learn the words."""
         shards = len(self._routing)
         results: list[tuple[Sequence[TermVectors], Mapping[str, float]]] = []
         for part in group_by_size(texts, lambda _: shards, ASKED_AT_ONCE):
@@ -345,9 +341,7 @@ def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:
 
 
 def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, float] = NO_HOLDERS) -> Analysed:
-    """Return the analysis of a text from the term vectors of all shards; `holders` counts documents of terms
-    in several fields.
-    """
+    """Return a text's analysis from all shards' term vectors; `holders` counts documents of shared terms."""
     place_of = character_places(text)
     by_field: dict[str, Mapping[str, Any]] = {}
     for vectors in shards:

@@ -279,9 +279,7 @@ def fetch_ids_by_name(
 
 
 def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
-    """Return the first of these fields, or of their `.keyword` subfields, that allows exact look-ups; else
-    None.
-    """
+    """Return the first of these fields, or of their `.keyword` subfields, with exact look-ups, if any."""
     types = info.types
     candidates = [candidate for name in names for candidate in (name, f"{name}.keyword")]
     return next(
@@ -330,9 +328,7 @@ class Waiting(NamedTuple):
 
 
 class UbiWriter:
-    """Writes records into the UBI indices, creating these if missing; used by any number of threads, until
-    `end`.
-    """
+    """Writes records into the UBI indices, creating these if missing; threads may share it, until `end`."""
 
     def __init__(self, cluster: Cluster, place: str, counted: Counted, limit: int = WAITING_BYTES) -> None:
         self.cluster, self.shown, self.counted, self.limit = cluster, place, counted, limit

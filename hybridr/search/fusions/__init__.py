@@ -236,9 +236,7 @@ class CompiledQuery:
         )
 
     def with_conditions(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
-        """Return this query restricted to candidates that match further parts of a `bool`, such as
-        `must_not=[...]`.
-        """
+        """Return this query, restricted to candidates that match further parts of a `bool`."""
         conditions = {"filter": [self.filter]} if self.filter else {}
         client_query = filtered_query(self.client_query, {"bool": parts}) if self.client_query else None
         return replace(self, filter={"bool": {**conditions, **parts}}, client_query=client_query)
@@ -407,9 +405,7 @@ class Fusion(Protocol):
 
     @property
     def asks_once(self) -> bool:
-        """Return whether one request ranks; a fusion with scripts first tries whether the cluster runs
-        them.
-        """
+        """Return whether one request ranks; a fusion with scripts tries them on the cluster first."""
         return self.one_request and not (self.scripts and self.scripts.refused())
 
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:

@@ -128,9 +128,7 @@ class Absolute(Fusion):
         return {doc: sum(share * scores.get(doc, 0.0) for share, scores in parts) for doc in lists.documents}
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores]:
-        """Return the scaled scores of each retriever for every candidate, with signals counted beside
-        BM25.
-        """
+        """Return each retriever's scaled scores of all candidates, with signals counted beside BM25."""
         signals = {name: weight for name, (weight, _) in lists.signals.items()}
         sides: dict[str, Scores] = {}
         for name, scores in lists.scores.items():
@@ -167,9 +165,7 @@ class Absolute(Fusion):
         return {name: unit * value for name, value in parts.items()} | {FUNCTIONS: score - unit * damped}
 
     def unit(self, query: CompiledQuery) -> float:
-        """Return the factor from the sum of all parts to the score on which a client's functions act; 1
-        without functions.
-        """
+        """Return the factor from the sum of all parts to the score that a client's functions change."""
         if not query.wrappers:
             return 1.0
         return query.client_scale * word_scale(query.scales, self.settings.dense_weight)["factor"]

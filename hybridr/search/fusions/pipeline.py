@@ -172,9 +172,7 @@ NORMALIZATIONS: dict[str, Callable[[Scores], dict[str, float]]] = {
 
 
 def rrf(lists: Sequence[Scores], weights: Sequence[float]) -> dict[str, float]:
-    """Return the sum of weight / (`RANK_CONSTANT` + rank) over the lists, ranks from 1 (Cormack et al.
-    2009).
-    """
+    """Return the sum of weight / (`RANK_CONSTANT` + rank from 1) over the lists (Cormack et al. 2009)."""
     fused: dict[str, float] = {}
     for scores, weight in zip(lists, weights, strict=True):
         for rank, doc in enumerate(ranking(scores), 1):

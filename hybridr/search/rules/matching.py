@@ -1,6 +1,4 @@
-"""Finds the rules that match a query text, in microseconds however many rules there are, and combines
-them.
-"""
+"""Finds the rules that match a query text, in microseconds for any number of rules, and combines them."""
 
 from __future__ import annotations
 

@@ -255,9 +255,7 @@ def check_rule_filter(filter: Any) -> None:
 
 
 def clause_count(clause: Any, depth: int = 0) -> int:
-    """Return the number of clauses of a filter. Raises ValueError for a clause or option that rules may not
-    use.
-    """
+    """Return the number of clauses of a filter. Raises ValueError for a clause or option not allowed."""
     if not isinstance(clause, dict) or len(clause) != 1:
         raise ValueError("a clause is an object with one key")
     [(kind, body)] = clause.items()

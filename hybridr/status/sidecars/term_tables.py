@@ -1,6 +1,4 @@
-"""Sidecar term tables: the terms of an index with their encoder states, in the cluster and on this
-machine.
-"""
+"""Sidecar term tables: terms with their encoder states, in the cluster and on this machine."""
 
 from __future__ import annotations
 

@@ -57,9 +57,7 @@ class Objective(Protocol):
         """Return this process's micro-batches of an optimiser step, numbered from 1."""
 
     def loss(self, part: Any) -> torch.Tensor:
-        """Return the loss of a micro-batch; the gradients of all micro-batches of all processes add up to the
-        step's.
-        """
+        """Return a micro-batch's loss; the gradients of all micro-batches together add up to the step's."""
 
 
 class FitsDam(Objective, Protocol):

@@ -193,9 +193,7 @@ class Berm(Plain):
         beta: float = 1.0,
         variant: Literal["paper", "code"] = "paper",
     ) -> None:
-        """Take the function that scores units, the tokens that end units, and the weights of balance and
-        extract.
-        """
+        """Take the scoring of units, the tokens that end units, and the weights of balance and extract."""
         self.objective, self.scores, self.ends = objective, scores, ends
         self.alpha, self.beta, self.released = alpha, beta, variant == "code"
         self.last_values: dict[str, Any] = {}

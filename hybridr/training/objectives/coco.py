@@ -50,9 +50,7 @@ CLOSED_EARLY = 0.1  # chance that a span ends although the next sentence would f
 
 
 class SpansAndMaskedLm(MaskedLm):
-    """The objective COCO: contrast of spans + masked-LM loss, with a Condenser head also that head's
-    masked-LM loss.
-    """
+    """The objective COCO: contrast of spans + masked-LM loss, also that of a Condenser head, if any."""
 
     name = "coco"
     help = "for a DAM, spans of one document attract, and masked-LM"
@@ -102,9 +100,7 @@ class SpansAndMaskedLm(MaskedLm):
             self.weights = {**self.weights, **self.condenser.named_weights()}
 
     def write_extra_weights(self, folder: Path) -> list[str]:
-        """Write the Condenser head, with which training on another corpus can continue; return the files'
-        names.
-        """
+        """Write the Condenser head, for further training on another corpus; return the files' names."""
         if self.condenser is None:
             return []
         weights = {
@@ -143,9 +139,7 @@ class SpansAndMaskedLm(MaskedLm):
         return iter(parts if is_single else self.cached(parts))
 
     def cached(self, parts: list[Spans]) -> list[Spans]:
-        """Return the micro-batches with their part of the contrast, as value and as gradient of their
-        vectors.
-        """
+        """Return the micro-batches with their part of the contrast, as value and gradient of vectors."""
         with torch.no_grad():
             vectors = torch.cat([self.forward(part)[0] for part in parts])
         places = torch.cat([part.places for part in parts])
@@ -180,9 +174,7 @@ class SpansAndMaskedLm(MaskedLm):
         return losses
 
     def forward(self, part: Spans) -> tuple[Tensor, list[Tensor]]:
-        """Return the vectors `(n, dim)` of spans, and the states `(n, width, dim)` of all layers or of the
-        last.
-        """
+        """Return spans' vectors `(n, dim)` and states `(n, width, dim)`, of all layers or the last."""
         if self.dropout:
             torch.manual_seed(part.seed)
         batch, all_layers = part.batch, self.condenser is not None

@@ -40,9 +40,7 @@ class Passages:
 
 @dataclass(frozen=True)
 class ComparedBatch:
-    """A training step as a method sees it: the batch of all processes, its vectors, and the loss of each
-    query.
-    """
+    """A training step for a method: the batch of all processes, its vectors, and each query's loss."""
 
     batch: Batch
     losses: Tensor
@@ -84,9 +82,7 @@ class Plain:
         return cls()
 
     def extra_vectors(self, step: int) -> tuple[Tensor, ...]:
-        """Return vectors that the method needs besides the batch of a step, encoded by all processes
-        together.
-        """
+        """Return vectors that the method needs besides the step's, encoded by all processes together."""
         return ()
 
     def loss(self, compared: ComparedBatch) -> Tensor:
@@ -181,9 +177,7 @@ class EncodedApart(Labelled):
             return self.method.loss(batch) + self.penalty(part.step, queries, positives, negatives)
 
     def query_losses(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the losses `(n,)` of n queries from their vectors, those of n positives and of n * k
-        negatives.
-        """
+        """Return losses `(n,)` of n queries from their vectors and those of n positives, n * k negatives."""
         raise NotImplementedError
 
     def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -208,9 +202,7 @@ class EncodedApart(Labelled):
         return self.flops * ramp * (flops(queries) + flops(*documents))
 
     def encode_batch(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Passages]:
-        """Return the vectors of queries, positives and negatives of a batch, and the positives' token
-        states.
-        """
+        """Return a batch's vectors (queries, positives, negatives), and the positives' token states."""
         examples = self.batches.examples
         queries = self.encode(examples.queries, batch.queries, self.limits.query).vectors
         positives = self.encode(examples.documents, batch.positives, self.limits.document)

@@ -151,9 +151,7 @@ class MaskedLm:
             )
 
     def loss(self, part: MicroBatch) -> Tensor:
-        """Return the cross-entropy summed over a micro-batch, divided by the masked tokens of the entire
-        batch.
-        """
+        """Return a micro-batch's summed cross-entropy, divided by the masked tokens of the entire batch."""
         return self.masked_lm_loss(
             self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part
         )

@@ -1,6 +1,4 @@
-"""MoDIR (Xin et al. 2022): training that makes vectors of source and target domain indistinguishable to a
-classifier.
-"""
+"""MoDIR (Xin et al. 2022): makes vectors of source and target domain indistinguishable to a classifier."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ class Game:
             )
 
     def reads(self, length: int) -> list[int]:
-        """Return the numbers of the queue's entries that a step reads, 0 the oldest; the newest repeats if
-        there are few.
-        """
+        """Return the queue's entries that a step reads, 0 the oldest; of few, the newest repeats."""
         if self.traversal == "repeat":
             return [length - 1] * self.queue
         start = 1 if self.traversal == "released" else 0
@@ -131,15 +127,11 @@ class Classifier:
         """Losses and norms of the gradient before each update of the last step."""
 
     def logits(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the domain logits of each of the four groups of vectors; no gradient reaches the
-        classifier.
-        """
+        """Return the domain logits of the four groups of vectors; no gradient reaches the classifier."""
         return [domain_logits(self.weights.detach(), part, self.game.bound) for part in vectors]
 
     def learn(self, vectors: Tensor) -> None:
-        """Add a step's vectors `(4, n, dim)` to the queue, and train the classifier on the queue, oldest
-        entries first.
-        """
+        """Add a step's vectors `(4, n, dim)` to the queue; train the classifier on it, oldest first."""
         self.queue.append(vectors)
         self.reads = self.game.reads(len(self.queue))
         size = self.game.entries
@@ -262,9 +254,7 @@ class Modir(Plain):
         return tuple(objective.processes.gathered(passages.vectors) for passages in (queries, documents))
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Train the classifier on the queue, and return the ranking loss plus the weighted adversarial
-        loss.
-        """
+        """Train the classifier on the queue; return the ranking loss plus the weighted adversarial one."""
         step, ranking = compared.batch.step, compared.losses.mean()
         documents = compared.positives
         if step % 2:  # in odd steps the first negative of each source query
@@ -311,9 +301,7 @@ class Modir(Plain):
         return values
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return the classifier's accuracy at the start and at the end of a run, and the sizes of the
-        target.
-        """
+        """Return the classifier's accuracy at start and end of a run, and the target's sizes."""
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         local = observed["local_accuracy"]
         assert self.diagnosis is not None  # set by `create`

@@ -36,8 +36,6 @@ class PairChoice(Labelled):
         return torch.nn.functional.cross_entropy(scores, targets) / self.processes.count
 
     def paired(self, query: list[int], document: list[int]) -> list[int]:
-        """Return the tokens of query and document joined as the tokenizer does; RoBERTa uses two
-        separators.
-        """
+        """Return query and document joined as the tokenizer does; RoBERTa uses two separators."""
         is_roberta = self.module.config.model_type == "roberta"
         return [*query, *([query[-1]] if is_roberta else []), *document[1:]]
