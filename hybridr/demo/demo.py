@@ -84,7 +84,9 @@ def demonstrate(
     download = Thread(target=fetch_encoders, args=(settings,), daemon=True)
     with clock.timing("node"), ThreadPoolExecutor(1) as pool:  # the corpus and the encoders need no node
         download.start()
-        collection = pool.submit(write_collection, folder, documents)
+        collection = pool.submit(
+            lambda: write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
+        )
         node = start(requested_node, progress=progress)
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     with clock.timing("load"):
@@ -107,11 +109,6 @@ def demonstrate(
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
-
-
-def write_collection(folder: Path, documents: int) -> None:
-    """Write documents, queries and judgements as a BEIR folder. Raises DataError."""
-    write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
 
 
 def fetch_encoders(settings: AdaptSettings) -> None:

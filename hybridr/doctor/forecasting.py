@@ -198,46 +198,24 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """The estimated wall seconds of a reindex; reading, encoding and writing overlap.
-
-    `total` includes the start and the end of a run. `table` is the time of the term table, `calibrating` that
-    of the calibration.
+    """The estimated wall seconds of filling and verifying an index; reading, encoding and writing overlap in
+    `filling`.
     """
 
     reading: float
     encoding: float
     writing: float
+    filling: float
     verifying: float
-    total: float
-    table: float = 0.0
-    calibrating: float = 0.0
-
-    @property
-    def stages(self) -> dict[str, float]:
-        """Return the seconds of each stage, by the name under which its progress is shown."""
-        rest = self.table + self.verifying + self.calibrating + START_S
-        return {
-            "start and switch": START_S,
-            "encode and write": self.total - rest,
-            "term table": self.table,
-            "verify": self.verifying,
-            "calibrate": self.calibrating,
-        }
 
 
 def estimated_duration(
-    quantity: Quantity,
-    data_nodes: DataNodes,
-    speed: Speed,
-    shards: int,
-    done: int = 0,
-    table: float = 0.0,
-    calibrating: float = 0.0,
+    quantity: Quantity, data_nodes: DataNodes, speed: Speed, shards: int, done: int = 0
 ) -> Duration:
     """Return the estimated duration of filling an index that has `shards` primary shards.
 
     `done` documents are filled already: they are only read and verified. The index has no replicas during the
-    run, so nodes without a primary shard have nothing to do. `table` and `calibrating` are as in `Duration`.
+    run, so nodes without a primary shard have nothing to do.
     """
     unfilled = max(0, quantity.documents - done)
     reading = quantity.documents * READ_S
@@ -248,8 +226,7 @@ def estimated_duration(
     writing = processor_s / min(data_nodes.processors * busy_share, STREAMS)
     node_share = processor_s / data_nodes.processors if speed.shares_processors else 0.0
     verifying = quantity.documents * VERIFY_S + min(ENCODED_AGAIN, quantity.documents) / fastest
-    total = max(reading, encoding + node_share, writing) + table + verifying + calibrating + START_S
-    return Duration(reading, encoding, writing, verifying, total, table, calibrating)
+    return Duration(reading, encoding, writing, max(reading, encoding + node_share, writing), verifying)
 
 
 def writing_processor_s(quantity: Quantity, shards: int) -> float:
@@ -299,9 +276,16 @@ def estimated_plan(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     nodes = [node for node in nodes if any("data" in role for role in node["roles"])]
     processors = sum(node["os"]["allocated_processors"] for node in nodes)
     shards, data_nodes = proposal.info.shards, DataNodes(max(1, len(nodes)), max(1, processors))
-    duration = estimated_duration(quantity, data_nodes, speed, shards, done, table, calibrating)
-    stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
-    return replace(reindex_plan, seconds=round(duration.total, 3), stages=stages)
+    duration = estimated_duration(quantity, data_nodes, speed, shards, done)
+    stages = {  # by the names under which their progress is shown
+        "start and switch": START_S,
+        "encode and write": duration.filling,
+        "term table": table,
+        "verify": duration.verifying,
+        "calibrate": calibrating,
+    }
+    rounded = {stage: round(seconds, 3) for stage, seconds in stages.items()}
+    return replace(reindex_plan, seconds=round(sum(stages.values()), 3), stages=rounded)
 
 
 def table_s(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:

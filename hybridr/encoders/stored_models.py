@@ -73,13 +73,9 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
     """Return kind and path of each module, in order. Raises ModelError."""
     with explain_errors(folder):
         return [
-            (class_name(module["type"]), str(module["path"])) for module in read_json(folder, "modules.json")
+            (str(module["type"]).rsplit(".", 1)[-1], str(module["path"]))  # the class without its package
+            for module in read_json(folder, "modules.json")
         ]
-
-
-def class_name(kind: Any) -> str:
-    """Return the name of a class without its package."""
-    return str(kind).rsplit(".", 1)[-1]
 
 
 def backbone_folder(folder: Path) -> Path:

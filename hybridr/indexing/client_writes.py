@@ -195,16 +195,20 @@ def find_writes(
     writes = reader.tally
     if reader.is_idle:
         return writes
-    newer_index = OtherIndex(cluster, newer) if newer is not None and newer.uuid != info.uuid else None
+    if newer is not None and newer.uuid == info.uuid:
+        newer = None
     for page in reader.written_pairs():
         conflicts, documents = reader.conflicting_keys(page), [document for document, _ in page]
-        lost = newer_index.lacked_documents(documents) if newer_index else documents
-        keys = {document.key for document in lost}
+        if newer is not None:
+            documents = lacked_documents(cluster, newer, documents)
+        keys = {document.key for document in documents}
         writes.conflicts |= keys & conflicts
         writes.changed |= keys - conflicts
     for deleted in reader.deleted_pages():
-        lost = newer_index.copied_documents(deleted) if newer_index else deleted
-        writes.deleted |= {document.key for document in lost}
+        if newer is not None:  # what it holds as copies is lost, not what clients wrote there
+            states = stored_states(cluster, newer.name, deleted)
+            deleted = [d for d in deleted if d.key in states and not states[d.key].written_here]
+        writes.deleted |= {document.key for document in deleted}
     return writes
 
 
@@ -240,26 +244,14 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     return cluster.count(info.record.source) - lacking + added
 
 
-@dataclass(frozen=True)
-class OtherIndex:
-    """An index with vectors that may already hold what clients wrote in another one of the same source."""
-
-    cluster: Cluster
-    info: IndexInfo
-
-    def lacked_documents(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return those of the documents (without hybridr's fields) that this index lacks or holds with other
-        content.
-        """
-        self.cluster.refresh(self.info.name)
-        copies = counterparts(self.cluster, replace(self.info, semantic={}), documents)
-        contents = {key: content_of(document.source, self.info) for key, document in copies.items()}
-        return [document for document in documents if contents.get(document.key) != document.source]
-
-    def copied_documents(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return those documents of the source that this index holds as copies, not as writes of a client."""
-        states = stored_states(self.cluster, self.info.name, documents)
-        return [d for d in documents if d.key in states and not states[d.key].written_here]
+def lacked_documents(
+    cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument]
+) -> list[SourceDocument]:
+    """Return those documents (without hybridr's fields) that an index lacks or holds with other content."""
+    cluster.refresh(info.name)
+    copies = counterparts(cluster, replace(info, semantic={}), documents)
+    contents = {key: content_of(document.source, info) for key, document in copies.items()}
+    return [document for document in documents if contents.get(document.key) != document.source]
 
 
 Pair = tuple[SourceDocument, SourceDocument | None]

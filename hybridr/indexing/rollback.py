@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from shlex import quote
 from typing import Any
 
@@ -331,14 +330,12 @@ class OlderIndex:
             replaceable = replaceable_documents(new, stored, pending)
             missed = courier.send(self.copy_actions(replaceable, stored), index)
             self.taken |= {d.key: d.seq_no for d in replaceable if d.doc_id not in missed}
-        for page in chain(self.held_pages(courier.tally.deleted), self.deleted_later()):
+        deleted = courier.tally.deleted
+        ids = sorted({doc_id for doc_id, _ in deleted})
+        for page in documents_in_pages(cluster, index, ids, page=PAGE, with_source=False):
+            self.delete(courier, [document for document in page if document.key in deleted], pending)
+        for page in self.deleted_later():
             self.delete(courier, page, pending)
-
-    def held_pages(self, keys: Collection[Key]) -> Iterator[list[SourceDocument]]:
-        """Yield pages of the documents with these keys that this index holds."""
-        ids = sorted({doc_id for doc_id, _ in keys})
-        for page in documents_in_pages(self.cluster, self.info.name, ids, page=PAGE, with_source=False):
-            yield [document for document in page if document.key in keys]
 
     def record(self, **changes: Any) -> None:
         """Write `changes` into this index's record, and which operations of the source are already here."""
@@ -421,8 +418,12 @@ class Courier(ClientWrites):
         conflicts = self.conflicting_keys(pairs)
         self.tally.conflicts |= conflicts
         copyable = [pair for pair in pairs if pair[0].key not in conflicts]
-        if copyable and not self.is_mapped:
-            self.add_mapping()
+        if copyable and not self.is_mapped:  # else the source would map new fields dynamically
+            self.is_mapped = True
+            own_info, source_info = (self.cluster.index_info(name) for name in (self.info.name, self.source))
+            if str(source_info.mappings.get("dynamic", "true")).lower() != "strict":
+                with suppress(AccessDenied):
+                    add_missing_fields(self.cluster, own_info, source_info, own_fields(self.info))
         actions = []
         for document, original in copyable:
             options = original.as_read if original else replacement_options(None)
@@ -433,18 +434,6 @@ class Courier(ClientWrites):
         self.returned_hashes |= copied
         self.tally.changed |= copied.keys()
         return len(copied)
-
-    def add_mapping(self) -> None:
-        """Add the fields that the source lacks to its mapping, as they are mapped here.
-
-        Without this, the documents would map them dynamically. Nothing is added if the source's mapping is
-        strict, or if this user may not change it.
-        """
-        self.is_mapped = True
-        own_info, source_info = (self.cluster.index_info(name) for name in (self.info.name, self.source))
-        if str(source_info.mappings.get("dynamic", "true")).lower() != "strict":
-            with suppress(AccessDenied):
-                add_missing_fields(self.cluster, own_info, source_info, own_fields(self.info))
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
         """Delete documents from the source in the state that was read; return how many were deleted."""

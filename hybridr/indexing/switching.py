@@ -45,9 +45,9 @@ from .client_writes import (
     CLIENT_WRITES,
     NOTHING_CARRIED,
     ClientWrites,
-    OtherIndex,
     expected_count,
     is_live,
+    lacked_documents,
     own_fields,
     require_nothing_lost,
 )
@@ -148,8 +148,8 @@ class Carrier(ClientWrites):
                 mark = written_here_mark(original.seq_no if original else -1, generation_number(self.info))
                 pending.append(Pending(content._replace(seq_no=mark), target))
             if contested:
-                index = OtherIndex(self.cluster, self.target)
-                self.tally.conflicts |= {document.key for document in index.lacked_documents(contested)}
+                contested = lacked_documents(self.cluster, self.target, contested)
+                self.tally.conflicts |= {document.key for document in contested}
             self.tally.changed |= {entry.document.key for entry in pending}
             self.tally.conflicts -= {entry.document.key for entry in pending}
             if pending:

@@ -22,7 +22,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import documents_in_pages, sample_documents
 from ..cluster.record import Record
-from ..cluster.record_parts import Cosines, Spread
+from ..cluster.record_parts import Spread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
@@ -163,7 +163,9 @@ def rank_vectors(
     spread, mean = spread_and_mean(2 * dense - 1)
     cosines: Spread | None = Spread(spread=spread, mean=mean) if spread else None
     if texts and not is_reference(encoder):
-        cosines = sampled = sampled_cosines(encoder, texts, vectors)
+        places = list({text: place for place, text in enumerate(texts) if text.strip()}.values())
+        sample = random.Random(SEED).sample(places, min(COMPARED, len(places)))  # as a reindex samples
+        cosines = sampled = measured_cosines(encoder, [texts[place] for place in sample], vectors[sample])
         if sampled and (whitening := stored_whitening(Record(cosines=sampled, dim=vectors.shape[1]))):
             cosines = sampled.whitened
             whitened = vector_scores(encoder, whitening.apply(query_vectors), vectors)
@@ -185,13 +187,6 @@ def rank_vectors(
 def vector_scores(encoder: Encoder, queries: Vectors, vectors: Vectors) -> Floats:
     """Return the engine's scores of query vectors with the vectors of texts, `(queries, texts)`."""
     return engine_scores(encoder.similarity, (queries @ vectors.T).astype(np.float64))
-
-
-def sampled_cosines(encoder: Encoder, texts: Sequence[str], vectors: Vectors) -> Cosines | None:
-    """Return the distribution of an encoder's cosines, measured as a reindex does on 128 random texts."""
-    places = list({text: place for place, text in enumerate(texts) if text.strip()}.values())
-    sample = random.Random(SEED).sample(places, min(COMPARED, len(places)))
-    return measured_cosines(encoder, [texts[place] for place in sample], vectors[sample])
 
 
 def candidate_lists(lexical: Floats, dense: Floats, scales: Scales) -> CandidateLists:

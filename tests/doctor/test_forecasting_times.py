@@ -9,7 +9,6 @@ import pytest
 from hybridr.doctor.forecasting import (
     INDEX_S,
     READ_S,
-    START_S,
     STEP_S,
     STREAMS,
     VERIFY_S,
@@ -32,26 +31,12 @@ def test_a_thousand_documents_by_hand() -> None:
     assert writing_processor_s(QUANTITY, 1) == pytest.approx(work)
     assert found.writing == pytest.approx(work / STREAMS)
     assert found.verifying == pytest.approx(1024 * VERIFY_S + 1), "64 documents are encoded again"
-    assert found.total == pytest.approx(START_S + 16 + found.verifying), (
-        "encoding takes longest, reading and writing beside it"
-    )
-
-
-def test_every_stage_has_its_seconds_and_together_they_are_the_whole() -> None:
-    found = estimated_duration(QUANTITY, MANY, Speed(64.0), 1, table=5.0, calibrating=7.0)
-    assert found.stages == {
-        "start and switch": START_S,
-        "encode and write": pytest.approx(16),
-        "term table": 5.0,
-        "verify": found.verifying,
-        "calibrate": 7.0,
-    }
-    assert sum(found.stages.values()) == pytest.approx(found.total)
+    assert found.filling == pytest.approx(16), "encoding takes longest, reading and writing beside it"
 
 
 def test_what_takes_longest_decides() -> None:
     fast = estimated_duration(QUANTITY, MANY, Speed(1e9), 1)
-    assert fast.total == pytest.approx(START_S + max(fast.reading, fast.writing) + fast.verifying)
+    assert fast.filling == max(fast.reading, fast.writing)
     assert fast.writing > fast.encoding
 
 
@@ -59,7 +44,7 @@ def test_on_one_machine_the_node_takes_from_the_encoder() -> None:
     data_nodes = DataNodes(1, 4)
     apart = estimated_duration(QUANTITY, data_nodes, Speed(64.0), 1)
     beside = estimated_duration(QUANTITY, data_nodes, Speed(64.0, shares_processors=True), 1)
-    assert beside.total - apart.total == pytest.approx(writing_processor_s(QUANTITY, 1) / 4)
+    assert beside.filling - apart.filling == pytest.approx(writing_processor_s(QUANTITY, 1) / 4)
 
 
 def test_nodes_write_no_faster_than_they_have_processors() -> None:
@@ -81,9 +66,8 @@ def test_small_graphs_and_short_vectors_are_built_sooner() -> None:
 
 def test_more_documents_take_longer_and_a_faster_encoder_less_long() -> None:
     sizes = [replace(QUANTITY, documents=count, vectors=count) for count in (1, 10**3, 10**6, 10**9)]
-    totals = [estimated_duration(size, MANY, Speed(400.0), 1).total for size in sizes]
-    assert totals == sorted(set(totals))
-    totals = [
-        estimated_duration(sizes[2], MANY, Speed(speed), 1).total for speed in (100.0, 200.0, 800.0, 6400.0)
-    ]
+    found = [estimated_duration(size, MANY, Speed(400.0), 1) for size in sizes]
+    assert [duration.filling for duration in found] == sorted({duration.filling for duration in found})
+    found = [estimated_duration(sizes[2], MANY, Speed(speed), 1) for speed in (100.0, 200.0, 800.0, 6400.0)]
+    totals = [duration.filling + duration.verifying for duration in found]
     assert totals == sorted(totals, reverse=True)

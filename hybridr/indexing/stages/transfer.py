@@ -376,14 +376,9 @@ def fill_from(ready: Ready, job: Job, todo: Plan, reused: Meter, progress: Progr
     work = partial(import_part, ready, job, meter, reused)
     for filling in in_threads(work, sorted(ready.digests), job.settings.workers, job.stop):
         total.add(filling)
-
-    def report_changes(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        """Report progress on documents that changed since the export."""
-        progress("since the export", done, total, note)
-
     # Copies of an earlier run that the source deleted before the export are found only by a full pass.
     since = None if todo.exists else ready.origin.position
-    rest = Beside().fill(job, since=since, progress=report_changes)
+    rest = Beside().fill(job, since=since, progress=lambda _, *count: progress("since the export", *count))
     if since is None:  # the full pass counted everything again, with what was just written
         imported = total.encoded + total.without_text
         total.skipped, rest.skipped = max(total.skipped, rest.skipped - imported), 0

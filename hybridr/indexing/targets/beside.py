@@ -27,7 +27,6 @@ from ...cluster.reading import (
     count_missing,
     counterparts,
     documents_in_pages,
-    groups_of,
     hidden_operations,
     hit_options,
     hits_by_id,
@@ -41,7 +40,7 @@ from ...errors import NotFound
 from ...files.remembered import forget_encoder
 from ...records import Progress, silent
 from ..beside_index import index_before_switch, new_index_body, plan_new_index, updated_record, view_of_plan
-from ..client_writes import PAGE, ClientWrites, find_writes, is_live, stale_documents
+from ..client_writes import ClientWrites, find_writes, is_live, stale_documents
 from ..filling import (
     MAX_PASSES,
     MAX_ROUNDS,
@@ -460,7 +459,12 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     """
     documents = [pending.document for pending in page]
     originals = counterparts(job.cluster, job.source_before, documents, with_source=False)
-    read_states = keys_and_states(job, until, list(originals.values()))
+    ids = list({original.doc_id: None for original in originals.values()})
+    read_states = set[tuple[Key, int]]()
+    for shard, last in until.seq_no.items() if ids else ():
+        params, query = {"preference": f"_shards:{shard}"}, {"range": {"_seq_no": {"lte": last}}}
+        hits = hits_by_id(job.cluster, job.source_before, ids, hit_options(()), query, params)
+        read_states |= {(document.key, document.seq_no) for document in map(source_document, hits)}
     states = stored_states(job.cluster, job.destination, documents)
     actions = []
     for pending in page:
@@ -472,18 +476,6 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
         options = renewal_options(document, states.get(document.key))
         actions.append(bulk_action("index", document.doc_id, body, **options))
     return actions
-
-
-def keys_and_states(job: Job, until: Position, documents: Sequence[SourceDocument]) -> set[tuple[Key, int]]:
-    """Return (key, `_seq_no`) of these documents of the source that were written up to `until`."""
-    states = set[tuple[Key, int]]()
-    ids = list({document.doc_id: None for document in documents})
-    for shard, last in until.seq_no.items() if ids else ():
-        params, query = {"preference": f"_shards:{shard}"}, {"range": {"_seq_no": {"lte": last}}}
-        for part in groups_of(ids, PAGE):
-            hits = hits_by_id(job.cluster, job.source_before, part, hit_options(()), query, params)
-            states |= {(document.key, document.seq_no) for document in map(source_document, hits)}
-    return states
 
 
 def count_as_skipped(job: Job, page: list[Pending], filling: Filling) -> None:
