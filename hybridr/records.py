@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel
-
-T = TypeVar("T")
 
 
 class Document(NamedTuple):
@@ -119,13 +117,3 @@ class Progress(Protocol):
 
 def silent(stage: str, done: int, total: int | None = None, note: str = "") -> None:
     """Ignore progress."""
-
-
-def with_progress(items: Iterable[T], progress: Progress, stage: str) -> Iterator[T]:
-    """Yield `items`, reporting progress for each."""
-    done = 0
-    progress(stage, 0)
-    for done, item in enumerate(items, 1):
-        yield item
-        progress(stage, done)
-    progress(stage, done, done)

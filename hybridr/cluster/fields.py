@@ -28,7 +28,11 @@ MIN_WORTH = 0.05
 """A field with a lower share of the best field's words per document adds nothing."""
 FEW_VALUES = 0.1
 """A field with a lower share of different texts counts as a category."""
-ONE_WORD, ADDRESSES, COPIED, FOREIGN = 0.8, 0.5, 0.5, 0.1
+ONE_WORD, ADDRESSES = 0.8, 0.5
+"""Shares of a field's texts from which on it counts as single words, and as addresses."""
+COPIED, FOREIGN = 0.5, 0.1
+"""A field is a copy if less than FOREIGN of its words are its own. It copies each field that is found in at
+least COPIED of its texts."""
 IDENTIFIER = re.compile(
     r"^(.+_)?(id|ids|uuid|guid|hash|sha\d*|md5|url|urls|uri|link|href|email|slug|isbn|doi|sku)$"
 )

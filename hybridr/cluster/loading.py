@@ -24,7 +24,7 @@ from .writing import BULK_BYTES, bulk_action, group_by_bytes, rejects_of, write
 
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
-LOOKED_AT = 200
+LOOKED_AT = 200  # first records, from which fields and language are chosen
 
 
 @dataclass(frozen=True)

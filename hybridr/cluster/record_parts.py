@@ -172,9 +172,7 @@ class Load(Part):
 
 
 class RepresentationState(BaseModel):
-    """State, stored as JSON, of a representation that has its own encoder: the encoder's fingerprint, and the
-    spread of scores (None if it could not be measured).
-    """
+    """State (JSON) of a representation with its own encoder: its fingerprint, and the spread of scores."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
     encoder: str = Field(pattern=r"^[0-9a-f]{64}$")

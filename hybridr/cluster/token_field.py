@@ -20,37 +20,39 @@ from .reading import hits_by_id
 from .record import BITS_FIELD, IndexInfo
 from .retrievers.dense import to_stored_values
 
+TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
+BLOCK_VECTORS = 32  # token vectors that are multiplied at a time
 BITS_MAPPING: dict[str, Any] = {"type": "binary", "doc_values": True}
 SOURCE_BYTES = 4 / 3  # stored bytes per byte: base64 in `_source`, or in its copy for recovery
 BYTES_OF_LONG = 8
 # A script fails after 1,000,000 loop iterations, counted per function.
 SCRIPT = Template("""
 long[] unpacked(byte[] bytes, int start, int size) {
-  long[] found = new long[size]; int at = start;
+  long[] values = new long[size]; int at = start;
   for (int i = 0; i < size; i++) {
-    found[i] = $long;
+    values[i] = $long;
     at += 8;
   }
-  return found;
+  return values;
 }
-int nearest(long[] tokens, List query, int at, int width) {
-  $asked
-  int least = width;
+int nearestDistance(long[] tokens, List query, int at, int width) {
+  $declarations
+  int nearest = width;
   for (int i = 0; i < tokens.length; i += $longs) {
-    int apart = $apart;
-    if (apart < least) { least = apart; }
+    int distance = $distance;
+    if (distance < nearest) { nearest = distance; }
   }
-  return least;
+  return nearest;
 }
-BytesRef kept = doc['$field'].get(0);
-long[] tokens = unpacked(kept.bytes, kept.offset, kept.length / 8);
+BytesRef stored = doc['$field'].get(0);
+long[] tokens = unpacked(stored.bytes, stored.offset, stored.length / 8);
 List weights = params.weights;
 List query = params.query;
 int width = params.width;
 double sum = 0.0;
 for (int i = 0; i < weights.size(); i++) {
-  double near = 1.0 - 2.0 * nearest(tokens, query, $longs * i, width) / width;
-  sum += ((Number) weights.get(i)).doubleValue() * near;
+  double similarity = 1.0 - 2.0 * nearestDistance(tokens, query, $longs * i, width) / width;
+  sum += ((Number) weights.get(i)).doubleValue() * similarity;
 }
 return params.factor * Math.max(0.0, sum);
 """)
@@ -78,8 +80,8 @@ def bits_query(
         field=BITS_FIELD,
         longs=longs,
         long=" | ".join(shifted_bytes),
-        asked=" ".join(declarations),
-        apart=" + ".join(distances),
+        declarations=" ".join(declarations),
+        distance=" + ".join(distances),
     )
     params = {"weights": weights.tolist(), "width": width, "factor": factor}
     params |= {"query": query.reshape(-1).view(">i8").tolist()}
@@ -94,10 +96,6 @@ def stored_bytes(
     hits = hits_by_id(cluster, index, doc_ids, {"_source": False, "docvalue_fields": [field]})
     values = {hit["_id"]: hit["fields"][field][0] for hit in hits if "fields" in hit}
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded
-
-
-TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
-BLOCK_VECTORS = 32  # vectors
 
 
 def tokens_value(vectors: NDArray[np.float32]) -> dict[str, str]:

@@ -38,7 +38,9 @@ class RepresentationSettings(VectorSettings):
         for encoder, name in ENCODED_BY.items():
             if values.get(encoder) and name not in named:
                 named.append(name)
-        return values | {"representations": tuple(named)} if named or "representations" in values else values
+        if named or "representations" in values:
+            return values | {"representations": tuple(named)}
+        return values
 
 
 class SemanticSettings(RepresentationSettings):

@@ -17,7 +17,7 @@ from ..evaluation.label_free import draw_probes
 from ..files.formats import document_of, read_document_file, read_table, short_digest
 from ..files.local import fingerprint
 from ..languages import guess_language
-from ..records import Document, Progress, silent, with_progress
+from ..records import Document, Progress, silent
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 MIN_DOCUMENTS = 40
@@ -142,7 +142,12 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
         cluster, index = source
         yield from read_index(cluster, index, fields, progress)
     else:
-        yield from with_progress(source, progress, "read")
+        done = 0
+        progress("read", done)
+        for done, document in enumerate(source, 1):
+            yield document
+            progress("read", done)
+        progress("read", done, done)
 
 
 def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:

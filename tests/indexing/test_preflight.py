@@ -12,6 +12,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
 from hybridr.indexing.preflight import (
     Disk,
+    MatchingTemplate,
     check_disk,
     check_limits,
     check_templates,
@@ -113,6 +114,31 @@ def test_templates_without_the_right_to_read_them() -> None:
     assert matching_templates(cluster, "x") is None
     (remark,) = check_templates(cluster, "x", SOURCE, None)
     assert "could not be looked at" in remark
+
+
+RUINOUS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "index.similarity.default.type": ({"index.similarity.default.type": "boolean"}, {}),
+    "index.blocks.write": ({"index.blocks.write": "true"}, {}),
+    "index.hidden": ({"index.hidden": "true"}, {}),
+    "index.mapping.total_fields.limit": ({"index.mapping.total_fields.limit": "2"}, {}),
+    "index.sort.field": ({"index.sort.field": "price"}, {}),
+    "an object 'price'": ({}, {"properties": {"price": {"properties": {"net": {"type": "float"}}}}}),
+    "no object 'author'": ({}, {"properties": {"author": {"type": "text"}}}),
+}
+
+
+@pytest.mark.parametrize("named", RUINOUS)
+def test_a_template_that_makes_another_index_is_refused(named: str) -> None:
+    """Before, the dry run was content: the copy read other words, or ended blocked or refused, half made."""
+    cluster, (settings, mappings) = cast(Cluster, Answering(forbidden="template")), RUINOUS[named]
+    fields = {"price": {"type": "float"}, "author": {"properties": {"name": {"type": "text"}}}}
+    source = IndexInfo("docs", {}, {"properties": fields}, {})
+    template = MatchingTemplate("template", settings, mappings, {})
+    with pytest.raises(ClusterError, match="gives 'docs-hybridr-1' what 'docs' has not") as refusal:
+        check_templates(cluster, "docs-hybridr-1", source, [template])
+    assert named in refusal.value.message
+    harmless = MatchingTemplate("template", {"index.mapping.total_fields.limit": "5000"}, {}, {})
+    assert check_templates(cluster, "docs-hybridr-1", source, [harmless])
 
 
 def test_nested_settings_get_dotted_names() -> None:

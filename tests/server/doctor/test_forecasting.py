@@ -36,15 +36,6 @@ def texts(cluster: Cluster) -> Iterator[Cluster]:
     drop_indices(cluster, f"{INDEX}*")
 
 
-def test_the_index_is_read_and_stays_as_it_is(texts):
-    before = texts.index_info(INDEX)
-    todo = estimated_plan(texts, INDEX, HashingEncoder(), ReindexSettings())
-    assert todo.seconds is not None
-    assert todo.seconds > START_S
-    assert texts.index_info(INDEX) == before
-    assert texts.request("GET", "/_search/point_in_time/_all")["pits"] == []
-
-
 def test_a_run_that_goes_on_takes_what_the_index_lacks(cluster, index_name, monkeypatch):
     monkeypatch.setattr(forecasting, "encoding_speed", lambda *_: 10.0)
     monkeypatch.setattr(forecasting, "table_s_per_document", lambda *_: TABLE_S)
@@ -97,6 +88,7 @@ def test_what_follows_the_encoding_is_measured_on_the_index(texts, minilm):
     assert todo.stages["calibrate"] > 0
     assert todo.to_json()["stages"] == todo.stages
     assert texts.index_info(INDEX) == before
+    assert texts.request("GET", "/_search/point_in_time/_all")["pits"] == []
     seen: set[str] = set()
     encoder = load_encoder(minilm)
     done = reindex(texts, INDEX, encoder, progress=lambda stage, *_: seen.add(stage))

@@ -45,16 +45,9 @@ def test_a_template_that_ruins_the_copy_is_refused(cluster, index_name, template
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-SHORT = {"index.mapping.total_fields.limit": 2}
 RUINOUS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "index.analysis.analyzer.default.type": ({"analysis.analyzer.default.type": "keyword"}, {}),
-    "index.similarity.default.type": ({"similarity.default.type": "boolean"}, {}),
-    "index.blocks.write": ({"blocks.write": True}, {}),
-    "index.hidden": ({"hidden": True}, {}),
-    "index.mapping.total_fields.limit": (SHORT, {}),
-    "index.sort.field": ({"sort.field": "price"}, {"properties": {"price": {"type": "float"}}}),
     "_routing.required": ({}, {"_routing": {"required": True}}),
-    "an object 'price'": ({}, {"properties": {"price": {"properties": {"net": {"type": "float"}}}}}),
 }
 
 
