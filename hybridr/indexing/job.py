@@ -14,7 +14,7 @@ from ..cluster.reading import Key, Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import copies_preference
 from ..cluster.semantic import stored_form
-from ..cluster.writing import Rejects
+from ..cluster.writing import Action, Rejects, bulk_action
 from ..encoders.contract import Encoder
 from ..errors import ClusterError
 from ..records import Progress, silent
@@ -63,6 +63,11 @@ def replacement_options(state: Stored | None) -> dict[str, Any]:
     if state is None:
         return {"op_type": "create"}
     return {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
+
+
+def write_over(document: SourceDocument, body: dict[str, Any], state: Stored | None) -> Action:
+    """Return the bulk action that writes a document only over the state seen, None for no document."""
+    return bulk_action("index", document.doc_id, body, routing=document.routing, **replacement_options(state))
 
 
 def renewal_options(document: SourceDocument, state: Stored | None) -> dict[str, Any]:

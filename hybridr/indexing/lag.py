@@ -132,14 +132,19 @@ def differing_spans(
                 sums = left.sums(shard, chunk), right.sums(shard, chunk)
                 pairs = zip(chunk, *sums, strict=True)
                 spans += [window for window, left_sums, right_sums in pairs if left_sums != right_sums]
-        joined: list[Operations] = []
-        for span in spans:
-            if joined and span.low == joined[-1].high:
-                joined[-1] = Operations(joined[-1].low, span.high)
-            else:
-                joined.append(span)
-        if joined:
-            yield shard, joined
+        if spans:
+            yield shard, joined_spans(spans)
+
+
+def joined_spans(spans: Iterable[Operations]) -> list[Operations]:
+    """Return ascending spans, with those joined that overlap or follow each other."""
+    joined: list[Operations] = []
+    for span in spans:
+        if joined and span.low <= joined[-1].high:
+            joined[-1] = Operations(joined[-1].low, max(span.high, joined[-1].high))
+        else:
+            joined.append(span)
+    return joined
 
 
 def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:

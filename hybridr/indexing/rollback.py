@@ -62,8 +62,8 @@ from .client_writes import (
     stale_documents,
 )
 from .filling import MAX_PASSES
-from .job import Stored, replacement_options, stored_states
-from .lag import vanished_pages
+from .job import Stored, replacement_options, stored_states, write_over
+from .lag import Operations, joined_spans, vanished_pages
 from .reindexing import synced_position
 from .targets import target_of
 
@@ -297,16 +297,11 @@ class OlderIndex:
 
     def copy_actions(self, documents: Sequence[SourceDocument], stored: Mapping[Key, Stored]) -> list[Action]:
         """Return bulk actions that write the source's documents, without vectors, over the states read."""
-        return [
-            bulk_action(
-                "index",
-                document.doc_id,
-                {**stored_form(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no},
-                routing=document.routing,
-                **replacement_options(stored.get(document.key)),
-            )
-            for document in documents
-        ]
+        actions = []
+        for document in documents:
+            body = {**stored_form(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no}
+            actions.append(write_over(document, body, stored.get(document.key)))
+        return actions
 
     def delete(self, courier: Courier, page: Sequence[SourceDocument], pending: set[Key] | None) -> bool:
         """Delete documents in the state that was read, if they may be replaced; return whether all were."""
@@ -351,13 +346,9 @@ class OlderIndex:
                 numbers |= {d.seq_no for d in documents if self.taken.get(d.key) == d.seq_no}
             if not numbers:
                 continue
-            joined: list[tuple[int, int]] = []  # adjacent and overlapping spans become one
-            for first, last in sorted([*spans.get(shard, ()), *((number, number) for number in numbers)]):
-                if joined and first <= joined[-1][1] + 1:
-                    joined[-1] = joined[-1][0], max(last, joined[-1][1])
-                else:
-                    joined.append((first, last))
-            spans[shard] = tuple(joined[-MAX_SPANS:])
+            taken = [*spans.get(shard, ()), *((number, number) for number in numbers)]
+            joined = joined_spans(Operations(first, last + 1) for first, last in sorted(taken))
+            spans[shard] = tuple((span.low, span.high - 1) for span in joined[-MAX_SPANS:])
         if self.position:
             changes["synced"] = self.position.seq_no
         if spans != former_spans:

@@ -61,6 +61,7 @@ from .job import (
     document_body,
     replacement_options,
     stored_states,
+    write_over,
     written_here_mark,
 )
 from .planning import Plan
@@ -233,16 +234,7 @@ def client_wins(stored: Stored, original: SourceDocument | None, source_changed:
 
 def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
     """Return bulk actions that write each document over the state that was seen in the target."""
-    return [
-        bulk_action(
-            "index",
-            pending.document.doc_id,
-            document_body(job, pending),
-            routing=pending.document.routing,
-            **replacement_options(pending.stored),
-        )
-        for pending in page
-    ]
+    return [write_over(pending.document, document_body(job, pending), pending.stored) for pending in page]
 
 
 @dataclass

@@ -60,8 +60,8 @@ from ..job import (
     Pending,
     document_body,
     renewal_options,
-    replacement_options,
     stored_states,
+    write_over,
     written_here_mark,
 )
 from ..lag import measure_lag, vanished_pages
@@ -372,13 +372,11 @@ def copying_action(job: Job, pending: Pending, *, after_conflict: bool = False) 
     than `index.gc_deletes` ago, and the version of its tombstone would refuse the source's.
     """
     document, stored = pending.document, pending.stored
-    is_later = stored is not None and stored.version > document.version
-    options: dict[str, Any] = {"version": document.version, "version_type": "external_gte"}
+    body, is_later = document_body(job, pending), stored is not None and stored.version > document.version
     if is_later or (after_conflict and stored is None):
-        options = replacement_options(stored)
-    return bulk_action(
-        "index", document.doc_id, document_body(job, pending), routing=document.routing, **options
-    )
+        return write_over(document, body, stored)
+    options = {"version": document.version, "version_type": "external_gte"}
+    return bulk_action("index", document.doc_id, body, routing=document.routing, **options)
 
 
 def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
