@@ -198,14 +198,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """The estimated wall seconds of filling and verifying an index; reading, encoding and writing overlap in
-    `filling`.
-    """
+    """The estimated wall seconds of filling and verifying an index."""
 
     reading: float
     encoding: float
     writing: float
     filling: float
+    """All three together: they overlap."""
     verifying: float
 
 

@@ -236,13 +236,11 @@ class TextModel(UsedModel):
         return self._encode("document", texts, max_tokens)
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Return queries' vectors and token states, in order. Raises DataError, ModelError without states."""
+        """Return queries' vectors and token states, in order. Raises DataError, ModelError (no states)."""
         return self._read("query", texts, None)
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Return vectors and token states of documents, in the order of `texts`. Raises DataError, ModelError
-        without states.
-        """
+        """Return documents' vectors and token states, in order. Raises DataError, ModelError (no states)."""
         return self._read("document", texts, max_tokens)
 
     def room(self, side: str, max_tokens: int | None = None) -> int:

@@ -67,7 +67,6 @@ def refused(cluster: Cluster, name: str, settings: ReindexSettings = PLAIN) -> C
     ("limits", "passages"),
     [
         ({"mapping.total_fields.limit": 6}, False),
-        ({"mapping.total_fields.limit": 6}, True),
         ({"mapping.nested_fields.limit": 0, "mapping.depth.limit": 1}, True),
     ],
 )
@@ -141,10 +140,7 @@ def test_a_block_of_the_source_is_named(cluster, index_name, block):
     assert f"index.blocks.{block}" in error.message + (error.hint or "")
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete", "cluster.blocks.create_index"],
-)
+@pytest.mark.parametrize("setting", ["cluster.blocks.read_only_allow_delete", "cluster.blocks.create_index"])
 def test_a_block_of_the_cluster_is_named(product, name, setting):
     made(product, name)
     if setting.endswith("create_index") and product.dialect.name != "plain":
