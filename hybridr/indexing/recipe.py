@@ -123,7 +123,7 @@ class TextRecipe:
         return next((kind.windows for kind in self.representations if kind.windows), None)
 
     @cached_property
-    def keeping(self) -> list[Representation]:
+    def token_representations(self) -> list[Representation]:
         """Return the representations that are made from the states of tokens."""
         return [kind for kind in self.representations if kind.reads_tokens]
 
@@ -142,7 +142,7 @@ class TextRecipe:
         False if a representation keeps the states, and for a GPU, which reads so many documents at once that
         their states would fill the memory.
         """
-        return not (self.keeping or offers_of(self.encoder).takes_many)
+        return not (self.token_representations or offers_of(self.encoder).takes_many)
 
     def read(self, texts: Sequence[str], *, states: bool = False) -> list[EncodedDocument | None]:
         """Encode texts once for all representations; None for texts without content.
@@ -151,7 +151,7 @@ class TextRecipe:
         tokens.
         """
         splits, per_call = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
-        batch = per_call if self.keeping else max(ENCODED_AT_ONCE, per_call)
+        batch = per_call if self.token_representations else max(ENCODED_AT_ONCE, per_call)
         documents: list[EncodedDocument | None] = []
         for part in slices_by_passages(splits, batch):
             pairs = list(zip(texts[part], splits[part], strict=True))
@@ -178,15 +178,15 @@ class TextRecipe:
     ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
         """Return the vectors `(n, dim)` of texts, and by name what representations keep of each window."""
         encoder, limit = self.encoder, self.settings.max_tokens
-        if not (reads_tokens(encoder) and parts and (self.keeping or states)):
+        if not (reads_tokens(encoder) and parts and (self.token_representations or states)):
             return encoder.encode_documents(parts, max_tokens=limit), []
-        if not self.keeping:
+        if not self.token_representations:
             readings = encoder.read_documents(parts, max_tokens=limit)
             return np.stack([item.vector for item in readings]), [[{STATES: item}] for item in readings]
 
         def keep(text: str, reading: Reading) -> dict[str, Any]:
             """Return what each representation keeps of a text's token states."""
-            return {kind.name: kind.keep(text, reading) for kind in self.keeping}
+            return {kind.name: kind.keep(text, reading) for kind in self.token_representations}
 
         return read_to_end(encoder, parts, keep, max_tokens=limit)
 

@@ -201,9 +201,10 @@ def compare_answers(
     """
     pairs = [request for request in requests if request.compared]
     counts = Counter(request.text for request in pairs)
-    by_frequency = {
-        name: [request for request in pairs if frequency_band(counts[request.text]) == name] for name in BANDS
-    }
+    by_frequency: dict[str, list[ShadowedRequest]] = {name: [] for name in BANDS}
+    for request in pairs:
+        band = next(name for name, times in reversed(BANDS.items()) if counts[request.text] >= times)
+        by_frequency[band].append(request)
     newest = {request.text: request for request in pairs}
     changes = [request for request in newest.values() if request.old != request.new]
     return ShadowReport(
@@ -219,11 +220,6 @@ def compare_answers(
         evaluate_judged(newest, judgements),
         stopped,
     )
-
-
-def frequency_band(count: int) -> str:
-    """Return the name of the frequency band of a number of requests."""
-    return next(name for name, times in reversed(BANDS.items()) if count >= times)
 
 
 def time_percentiles(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]:
