@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
-from ..errors import ClusterError, NotFound
-from .connection import Cluster, IndexLookup
+from ..errors import ClusterError, DataError, NotFound
+from .connection import Cluster, IndexLookup, json_bytes
 from .destinations import (
+    claiming_indices,
     default_alias,
     destination_pattern,
+    destinations,
+    has_readable_record,
     is_destination,
     is_destination_of,
     is_unlisted,
+    reindex_command,
+    resolve,
 )
 from .record import IndexInfo
 
@@ -29,11 +36,67 @@ def alias_target(cluster: IndexLookup, alias: str) -> IndexInfo | None:
         raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
     if len(infos) > 1:
         names = ", ".join(info.name for info in infos)
+        ways = [undoing_rollover(cluster, info) for info in infos]
         raise ClusterError(
             f"alias '{alias}' points to several indices: {names}",
-            hint="remove it from all but one of them, or choose another --alias",
+            hint=ways[0] or "remove it from all but one of them, or choose another --alias",
         )
     return infos[0]
+
+
+def resolve_complete(cluster: IndexLookup, name: str, *, whole_index: bool = True) -> IndexInfo:
+    """Return the index that a search of `name` uses, as `resolve` does.
+
+    Raises what `resolve` raises, and DataError unless the index has all its vectors.
+    """
+    info = resolve(cluster, name, whole_index=whole_index)
+    if is_destination(info):
+        if info.record.state != "complete":
+            raise DataError(f"'{name}' has no complete vectors", hint=reindex_command(info))
+        return info
+    complete = [unused.name for unused in destinations(cluster, info) if unused.record.state == "complete"]
+    if complete:
+        raise DataError(
+            f"'{name}' has complete vectors, but no alias points to them: {', '.join(complete)}",
+            hint=undoing_rollover(cluster, info)
+            or f"hybridr reindex {quote(name)}   brings them up to date and moves the alias",
+        )
+    raise DataError(f"'{name}' has no complete vectors", hint=way_to_vectors(cluster, info, name))
+
+
+def way_to_vectors(cluster: IndexLookup, info: IndexInfo, name: str) -> str:
+    """Return the hint for an index that clients search without vectors: a reindex, unless its alias was
+    rolled over.
+    """
+    return undoing_rollover(cluster, info) or f"hybridr reindex {quote(name)}"
+
+
+def undoing_rollover(cluster: IndexLookup, info: IndexInfo) -> str:
+    """Return the hint that brings a rolled-over alias back to its index with vectors; "" without a rollover.
+
+    `_rollover`, or a lifecycle policy, makes an index that is named after the one with vectors and has none
+    itself, and moves the alias there. `info` is the source, the index with vectors or the new one.
+    """
+    rolled = re.fullmatch(r"(.+)-hybridr-\d{6}", info.name)
+    source = rolled[1] if rolled else info.record.source or info.name
+    new_name = re.compile(rf"{re.escape(source)}-hybridr-\d{{6}}")
+    infos = [info for info in cluster.indices(destination_pattern(source)) if has_readable_record(info)]
+    newer = [info for info in infos if new_name.fullmatch(info.name) and not is_destination(info)]
+    for former in reversed(claiming_indices(cluster, source)):
+        alias = former.record.alias
+        if not any(alias in info.aliases for info in newer):
+            continue
+        copies = [{"source": {"index": info.name}, "dest": {"index": former.name}} for info in newer]
+        moves = [{"remove": {"index": info.name, "alias": alias}} for info in newer if alias in info.aliases]
+        actions = [*moves, {"add": {"index": former.name, "alias": alias}}]
+        requests = [f"POST /_reindex?refresh=true {json_bytes(copy).decode()}" for copy in copies]
+        requests.append(f"POST /_aliases {json_bytes({'actions': actions}).decode()}")
+        return (
+            f"a rollover moved '{alias}' from '{former.name}' on: what clients wrote since is only in "
+            f"{', '.join(info.name for info in newer)}; take the rollover out of its policy, then "
+            f"{', then '.join(requests)}, then hybridr sync {quote(source)}"
+        )
+    return ""
 
 
 def switch_alias(
@@ -113,6 +176,15 @@ def previous_index(info: IndexInfo, alias: str) -> str:
     switches = [event for event in info.record.history if event["event"] == "switched"]
     names = [event["back_to"] for event in switches if event.get("alias") == alias and "back_to" in event]
     return str(names[-1] if names else info.record.previous)
+
+
+def moving_command(info: IndexInfo, alias: str) -> str:
+    """Return the command or request that moves an alias which a rollback leaves on an index with vectors."""
+    if alias in info.record.aliases:
+        return f"hybridr rollback {quote(alias)}"
+    source = info.record.source
+    moves = [{"remove": {"index": info.name, "alias": alias}}, {"add": {"index": source, "alias": alias}}]
+    return f"POST /_aliases {json_bytes({'actions': moves}).decode()}"
 
 
 def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:

@@ -294,25 +294,6 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
     return info
 
 
-def resolve_complete(cluster: IndexLookup, name: str, *, whole_index: bool = True) -> IndexInfo:
-    """Return the index that a search of `name` uses, as `resolve` does.
-
-    Raises what `resolve` raises, and DataError unless the index has all its vectors.
-    """
-    info = resolve(cluster, name, whole_index=whole_index)
-    if is_destination(info):
-        if info.record.state != "complete":
-            raise DataError(f"'{name}' has no complete vectors", hint=reindex_command(info))
-        return info
-    complete = [unused.name for unused in destinations(cluster, info) if unused.record.state == "complete"]
-    if complete:
-        raise DataError(
-            f"'{name}' has complete vectors, but no alias points to them: {', '.join(complete)}",
-            hint=f"hybridr reindex {shlex.quote(name)}   brings them up to date and moves the alias",
-        )
-    raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {shlex.quote(name)}")
-
-
 def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
     """Change some values of the record in an index and return the index's new description.
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.aliases import resolve_complete
 from ..cluster.connection import Cluster
-from ..cluster.destinations import check_fingerprint, resolve_complete
+from ..cluster.destinations import check_fingerprint
 from ..cluster.field_values import text_of
 from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo

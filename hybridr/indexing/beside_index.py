@@ -18,6 +18,7 @@ from ..cluster.aliases import (
     partial_aliases,
     previous_index,
     switch_actions,
+    undoing_rollover,
 )
 from ..cluster.connection import Cluster, IndexView, path_of
 from ..cluster.default_pipeline import require_searchable
@@ -328,6 +329,8 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) 
     target = alias_target(view, alias)
     if target is None:
         return None
+    if way := undoing_rollover(view, target):
+        raise ClusterError(f"alias '{alias}' points to '{target.name}', which has no vectors", hint=way)
     if info.name not in (target.name, target.record.source) and not is_related(target, info):
         raise ClusterError(
             f"alias '{alias}' points to '{target.name}', which was not made from '{info.name}'",

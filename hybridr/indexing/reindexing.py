@@ -21,6 +21,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from ..cluster.aliases import resolve_complete
 from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     check_fingerprint,
@@ -30,7 +31,6 @@ from ..cluster.destinations import (
     is_restored,
     register_destination,
     require_source_index,
-    resolve_complete,
     view_of,
     write_record,
 )

@@ -7,7 +7,15 @@ from contextlib import suppress
 from shlex import quote
 from typing import Any
 
-from ..cluster.aliases import companion_aliases, moved_aliases, previous_index, switch_actions, switch_alias
+from ..cluster.aliases import (
+    companion_aliases,
+    moved_aliases,
+    moving_command,
+    previous_index,
+    switch_actions,
+    switch_alias,
+    way_to_vectors,
+)
 from ..cluster.connection import Cluster, IndexLookup, json_bytes, path_of
 from ..cluster.destinations import (
     destinations,
@@ -126,15 +134,6 @@ def rollback(
     }
 
 
-def moving_command(info: IndexInfo, alias: str) -> str:
-    """Return the command or request that moves an alias which a rollback leaves on an index with vectors."""
-    if alias in info.record.aliases:
-        return f"hybridr rollback {quote(alias)}"
-    source = info.record.source
-    moves = [{"remove": {"index": info.name, "alias": alias}}, {"add": {"index": source, "alias": alias}}]
-    return f"POST /_aliases {json_bytes({'actions': moves}).decode()}"
-
-
 def missing_operations(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
     """Return what an older index lacks until the next `sync`: inserts, updates and deletes of its source, and
     documents without a vector.
@@ -170,7 +169,7 @@ def index_to_leave(cluster: IndexLookup, name: str) -> IndexInfo:
     if not is_destination(current) or alias not in current.aliases:
         raise NotFound(
             f"'{name}' has no vectors behind an alias: nothing to roll back",
-            hint=f"hybridr reindex {quote(name)}",
+            hint=way_to_vectors(cluster, current, name),
         )
     source, previous = require_source_index(cluster, current), previous_index(current, alias)
     if not cluster.indices(previous):

@@ -15,6 +15,7 @@ from itertools import chain
 from shlex import quote
 from typing import Any, TypeAlias
 
+from ..cluster.aliases import way_to_vectors
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, is_restored, resolve
 from ..cluster.field_values import text_of
@@ -100,7 +101,7 @@ def verify(
     """
     info = resolve(cluster, name, whole_index=True)
     if not is_destination(info):
-        raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {quote(name)}")
+        raise DataError(f"'{name}' has no vectors to verify", hint=way_to_vectors(cluster, info, name))
     extent = Extent(rejected=accepted_ids(info), sample=sample, seed=seed, progress=progress)
     findings = target_of(info.record).findings(cluster, info, encoder, extent)
     return Verification(info.record.source, info.name, findings)

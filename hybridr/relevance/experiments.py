@@ -16,8 +16,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Literal, TypeAlias
 
+from ..cluster.aliases import resolve_complete
 from ..cluster.connection import Cluster
-from ..cluster.destinations import event_change, resolve, resolve_complete, rewrite
+from ..cluster.destinations import event_change, resolve, rewrite
 from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoders.contract import Encoder

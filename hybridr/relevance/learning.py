@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.aliases import resolve_complete
 from ..cluster.connection import Cluster, drop_index, path_of
-from ..cluster.destinations import Change, event_change, resolve, resolve_complete, rewrite
+from ..cluster.destinations import Change, event_change, resolve, rewrite
 from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import to_stored_values

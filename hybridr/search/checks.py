@@ -6,9 +6,9 @@ The encoder of an index is the one that wrote its vectors, the promoted one, or 
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
+from ..cluster.aliases import way_to_vectors
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, is_destination, reindex_command
 from ..cluster.record import IndexInfo, Record
@@ -114,7 +114,9 @@ def encodes(mode: str, settings: SearchSettings) -> bool:
     return any(retriever.reads == "vector" for retriever in retrievers_of(mode, settings))
 
 
-def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None) -> Encoder:
+def checked_encoder(
+    cluster: Cluster, info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None
+) -> Encoder:
     """Return the encoder of an index: `candidate` if given, else the one known on this machine.
 
     `name` is what the user calls the index. Raises DataError for an index without complete vectors,
@@ -123,7 +125,7 @@ def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder |
     if not is_destination(info):
         raise DataError(
             f"'{name}' has no vectors for {mode} search",
-            hint=f"hybridr reindex {quote(name)}   writes them, or use --mode lexical",
+            hint=f"{way_to_vectors(cluster, info, name)}   writes them, or use --mode lexical",
         )
     if info.record.state != "complete":
         raise DataError(

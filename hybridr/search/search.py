@@ -101,7 +101,7 @@ class Search:
         name = index if isinstance(index, str) else index.name
         search_settings = settings or SearchSettings()
         tuned = with_tuning(search_settings, self.info)
-        needed = checked_encoder(self.info, name, mode, encoder) if encodes(mode, tuned) else None
+        needed = checked_encoder(cluster, self.info, name, mode, encoder) if encodes(mode, tuned) else None
         check_feedback(feedback, mode, tuned)
         self.settings = tuned.model_copy(update={"depth": min(tuned.depth, self.info.result_window)})
         self.context = SearchContext(cluster, self.info, mode, self.settings, needed, feedback)

@@ -17,8 +17,9 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ...cluster.aliases import resolve_complete
 from ...cluster.connection import Cluster, hidden_index_body, json_bytes, make_index, path_of
-from ...cluster.destinations import claiming_indices, resolve_complete, rewrite
+from ...cluster.destinations import claiming_indices, rewrite
 from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import KeptRules

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Any
 
+from ...cluster.aliases import resolve_complete
 from ...cluster.connection import Cluster, path_of
-from ...cluster.destinations import resolve_complete
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.remote_models import (
     DEPLOYED,

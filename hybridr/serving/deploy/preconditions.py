@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ...cluster.aliases import resolve_complete
 from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import is_searchable, pipeline_path
-from ...cluster.destinations import resolve_complete
 from ...cluster.field_values import text_of
 from ...cluster.mappings import narrow_window_warnings
 from ...cluster.reading import sample_documents

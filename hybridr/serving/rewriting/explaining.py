@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+from ...cluster.aliases import resolve_complete
 from ...cluster.connection import Cluster, path_of
-from ...cluster.destinations import resolve_complete
 from ...cluster.failures import BUSY
 from ...cluster.retrievers.lexical import lexical_query
 from ...errors import AccessDenied, ClusterError, DataError, HybridrError, Unreachable
