@@ -81,11 +81,3 @@ def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
         return dict(cluster.request("GET", pipeline_path(name))[name])
     except NotFound:
         return None
-
-
-def default_pipelines(cluster: Cluster) -> dict[str, str]:
-    """Return index -> name of its default search pipeline, for every index of the cluster that has one."""
-    response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
-    with cluster.reading_answer("GET /_all/_settings"):
-        defaults = {name: index["settings"].get(DEFAULT, "_none") for name, index in sorted(response.items())}
-    return {name: default for name, default in defaults.items() if default != "_none"}

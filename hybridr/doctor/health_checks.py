@@ -20,10 +20,10 @@ from shlex import quote
 from typing import NamedTuple
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import destination_pattern, has_readable_record, is_copy, is_destination_of
+from ..cluster.destinations import indices_with_vectors, is_copy, is_destination_of
 from ..cluster.known_problems import known_problems, problems_of_index
 from ..cluster.mappings import IN_PLACE_BLOCKS
-from ..cluster.record import CLOSED, ROLE, IndexInfo
+from ..cluster.record import CLOSED, IndexInfo
 from ..cluster.settings import NodeSettings
 from ..encoders.engines import PACKAGES
 from ..encoders.machine import (
@@ -117,19 +117,6 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
         yield check_vectors(cluster, statistics)
     if "opensearch-knn" in cluster.installed_parts("plugins"):
         yield check_graph_memory(cluster)
-
-
-def indices_with_vectors(cluster: Cluster) -> list[IndexInfo]:
-    """Return the indices into which hybridr wrote vectors, hidden and closed ones too, by name.
-
-    Of indices with vectors in place, only those that are open and not hidden.
-    """
-    by_name = {info.name: info for info in cluster.indices(destination_pattern("*"))}
-    with_record = {"filter_path": "*.mappings._meta.hybridr.role"}
-    for name in cluster.request("GET", "/_all/_mapping", params=with_record).keys() - by_name.keys():
-        by_name[name] = cluster.index_info(name)
-    readable = [info for _, info in sorted(by_name.items()) if has_readable_record(info)]
-    return [info for info in readable if info.record.role == ROLE]
 
 
 def check_vectors(cluster: Cluster, statistics: IndexStatistics) -> Check:

@@ -77,24 +77,25 @@ def rollback(
     index to drop; then nothing is changed.
     """
     require_one_option(copy_back, discard)
-    current = alias_moves.index_to_leave(view_of(cluster, name), name)
-    requests = cleanup_requests(cluster, current) if drop else []
+    current = alias_moves.index_to_leave(view_of(cluster, name), name) if drop else None
+    requests = cleanup_requests(cluster, current) if current else []
     result = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
     late_writes = Writes()
-    if drop and not (copy_back or discard or dry_run):
+    if current and not (copy_back or discard or dry_run):
         late_writes = find_writes(cluster, cluster.index_info(current.name))
-    droppable = drop and not (late_writes or result["returned"]["conflicts"] or result["stays"])
-    dropped = droppable and not dry_run
-    if dropped:
-        source = cluster.index_info(current.record.source)
-        for info in destinations(cluster, source):
-            if info.record.carried_into == current.uuid:  # these writes were copied back, or discarded
-                write_record(cluster, info.name, carried_into="")
-        cluster.request("DELETE", path_of(current.name))
-        forget_destinations(cluster, source, {current.uuid})
-    parts = delete_index_parts(cluster, [current] if droppable else [], requests, dry_run=dry_run)
+    kept = late_writes or result["returned"]["conflicts"] or result["stays"]
+    droppable = [current] if current and not kept else []
+    dropped = [] if dry_run else droppable
+    for info in dropped:
+        source = cluster.index_info(info.record.source)
+        for other in destinations(cluster, source):
+            if other.record.carried_into == info.uuid:  # these writes were copied back, or discarded
+                write_record(cluster, other.name, carried_into="")
+        cluster.request("DELETE", path_of(info.name))
+        forget_destinations(cluster, source, {info.uuid})
+    parts = delete_index_parts(cluster, droppable, requests, dry_run=dry_run)
     requests = requests if droppable else []
-    return {**result, "dropped": dropped, "late": late_writes.counts(), "requests": requests, **parts}
+    return {**result, "dropped": bool(dropped), "late": late_writes.counts(), "requests": requests, **parts}
 
 
 def cleanup_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:

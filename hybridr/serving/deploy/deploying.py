@@ -20,13 +20,12 @@ from ...cluster.default_pipeline import (
     DEFAULT,
     PHASE,
     default_pipeline_settings,
-    default_pipelines,
     earlier_cache_setting,
     pipeline_path,
     restored_cache_setting,
     stored_pipeline,
 )
-from ...cluster.destinations import has_readable_record, resolve, rewrite, write_record
+from ...cluster.destinations import indices_with_vectors, resolve, rewrite, write_record
 from ...cluster.record import PASSAGE_VECTOR, IndexInfo, Record
 from ...cluster.record_parts import Deployment
 from ...cluster.remote_models import (
@@ -380,11 +379,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     """Return every deployed index, by name, with its deployment."""
-    by_name = {info.name: info for info in cluster.indices("*-hybridr-*") if has_readable_record(info)}
-    for name, pipeline in default_pipelines(cluster).items():
-        if pipeline.startswith("hybridr-") and name not in by_name:
-            by_name[name] = cluster.index_info(name)
-    infos = [info for _, info in sorted(by_name.items()) if has_readable_record(info)]
+    infos = indices_with_vectors(cluster)
     return [(info, deployed) for info in infos if (deployed := deployment_of(cluster, info))]
 
 

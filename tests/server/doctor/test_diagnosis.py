@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr import connect
+from hybridr import ReindexSettings, SearchSettings, connect
 from hybridr.cluster.connection import path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.doctor.diagnosis import diagnose, trial_steps
+from hybridr.doctor.diagnosis import check_deployments, diagnose, trial_steps
 from hybridr.doctor.health_checks import Check, vector_checks
+from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings
 from support.corpus import reindexed
 from support.rights import PASSWORD, change_role, make_users
 
@@ -156,15 +158,22 @@ def test_indices_with_vectors_are_looked_at(cluster, index_name):
     assert [check for check in found.values() if check.ok is False] == []
 
 
-def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_name):
-    hidden = {"settings": {"number_of_replicas": 0, "index.hidden": True}}
-    made = reindexed(cluster, index_name, 20, **hidden).destination
+@pytest.mark.parametrize("in_place", [False, True])
+def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_name, in_place):
+    """A hidden or closed index with vectors in place was left out, and so was its deployment."""
+    hidden = {"settings": {"number_of_replicas": 0, "index.knn": True, "index.hidden": True}}
+    made = reindexed(cluster, index_name, 20, chosen=ReindexSettings(in_place=in_place), **hidden).destination
+    assert made == (index_name if in_place else f"{index_name}-hybridr-1")
 
     def check() -> Check:
         (found,) = [check for check in vector_checks(cluster) if check.name == f"vectors {made}"]
         return found
 
-    assert check().ok
+    assert check().found.startswith("20 documents")
+    deploy(cluster, index_name, DeploySettings(), SearchSettings())
+    assert [found.ok for found in check_deployments(cluster) if found.name == f"deployment {made}"] == [True]
     cluster.request("POST", path_of(made, "_close"))
     assert (check().ok, check().fix) == (None, f"POST /{made}/_open")
     assert "it is closed" in check().found
+    cluster.request("POST", path_of(made, "_open"))
+    undeploy(cluster, index_name)

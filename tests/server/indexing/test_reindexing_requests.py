@@ -14,7 +14,7 @@ LOOKS = 8
 document; after the filling; then a look after each record, "filled" and "switched", which sees whether
 somebody else wrote at the same moment.
 """
-REQUESTS = {"fresh": 68, "again": 51, "sync": 10, "status": 16, "rollback": 13, "remove": 24}
+REQUESTS = {"fresh": 68, "again": 51, "sync": 10, "status": 16, "rollback": 12, "remove": 24}
 """Each is a wait of some milliseconds, of a loaded or far cluster of a hundred. `again` has nothing to do; it
 looks at 20 documents for a table of terms, as they are too few for one.
 """
