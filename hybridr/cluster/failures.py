@@ -25,6 +25,7 @@ HINTS = {
     "number of weights": "one weight per sub-query in the search pipeline, see opensearch/pipelines/",
     "expected bounds array": "one bound per sub-query in the search pipeline, see opensearch/pipelines/",
     r"unknown query \[": "the filter or template names a kind of query that OpenSearch does not know",
+    "index_closed_exception": "the index is closed, open it: POST /INDEX/_open",
     r"\[FORBIDDEN/5/": BLOCKED.format("read_only"),
     r"\[FORBIDDEN/7/": BLOCKED.format("read"),
     r"\[FORBIDDEN/8/": BLOCKED.format("write"),
@@ -153,7 +154,7 @@ def error_from_answer(status: int, error: Any) -> ClusterError:
         problem = "no node has taken the shards of a new index in time (408)"
         hint = "GET /_cluster/allocation/explain says why; then run the same command again"
         return ClusterError(problem, hint=hint, status=status)
-    hint = next((help for pattern, help in HINTS.items() if re.search(pattern, reason)), None)
+    hint = next((help for pattern, help in HINTS.items() if re.search(pattern, f"{kind} {reason}")), None)
     kind = TOO_LARGE if WINDOW in reason else kind
     refusal = f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")")
     return ClusterError(refusal, hint=hint, status=status, kind=kind)

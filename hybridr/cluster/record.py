@@ -473,14 +473,12 @@ COPY = (
 
 
 def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
-    """Return the one index that a name stands for, with the scope of that name.
-
-    Raises ClusterError for a data stream, several indices, a rollover alias, or a closed index.
+    """Return the one index that a name stands for, with its scope. Raises ClusterError for a data stream,
+    several indices, a rollover alias, or a closed index.
     """
     if any(info.name.startswith(STREAM) for info in infos):
-        raise ClusterError(
-            f"'{name}' is a data stream, which only takes new documents", hint=COPY.format(name)
-        )
+        problem = f"'{name}' is a data stream, which only takes new documents"
+        raise ClusterError(problem, hint=COPY.format(name))
     first, *other_infos = infos
     if other_infos:
         names = ", ".join(info.name for info in infos[:SHOWN]) + (", …" if len(infos) > SHOWN else "")
@@ -492,6 +490,11 @@ def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
             f"'{name}' is a rollover alias: after '{first.name}' it will stand for other indices too",
             hint=f"name the index itself, {first.name}, which is one of them",
         )
-    if first.settings.get(CLOSED) == "true":
-        raise ClusterError(f"index '{first.name}' is closed", hint=f"open it: POST /{first.name}/_open")
+    require_not_closed(first)
     return replace(first, scope=scope_of(name, first))
+
+
+def require_not_closed(info: IndexInfo) -> None:
+    """Raise ClusterError for a closed index."""
+    if info.settings.get(CLOSED) == "true":
+        raise ClusterError(f"index '{info.name}' is closed", hint=f"open it: POST /{info.name}/_open")

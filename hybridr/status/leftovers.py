@@ -83,14 +83,14 @@ def rollback(
     late_writes = Writes()
     if current and not (copy_back or discard or dry_run):
         late_writes = find_writes(cluster, cluster.index_info(current.name))
-    kept = late_writes or result["returned"]["conflicts"] or result["stays"]
-    droppable = [current] if current and not kept else []
+    hindrances = late_writes or result["returned"]["conflicts"] or result["stays"]
+    droppable = [current] if current and not hindrances else []
     dropped = [] if dry_run else droppable
     for info in dropped:
         source = cluster.index_info(info.record.source)
-        for other in destinations(cluster, source):
-            if other.record.carried_into == info.uuid:  # these writes were copied back, or discarded
-                write_record(cluster, other.name, carried_into="")
+        for generation in destinations(cluster, source):
+            if generation.record.carried_into == info.uuid:  # these writes were copied back, or discarded
+                write_record(cluster, generation.name, carried_into="")
         cluster.request("DELETE", path_of(info.name))
         forget_destinations(cluster, source, {info.uuid})
     parts = delete_index_parts(cluster, droppable, requests, dry_run=dry_run)

@@ -38,6 +38,7 @@ def test_a_licence_is_no_missing_right() -> None:
     ("status", "kind", "next_step"),
     [
         (404, "index_not_found_exception", "run the same command again"),
+        (400, "index_closed_exception", "open it: POST /INDEX/_open"),
         (404, "aliases_not_found_exception", "run the same command again"),
         (408, "", "GET /_cluster/allocation/explain"),
     ],

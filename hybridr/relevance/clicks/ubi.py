@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from hashlib import blake2b
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -28,7 +28,7 @@ from ...cluster.destinations import resolve
 from ...cluster.field_values import replace_lone_surrogates
 from ...cluster.mappings import TERMS_COUNT, index_limit
 from ...cluster.reading import documents_in_pages, groups_of, hits_by_id, read_pages
-from ...cluster.record import IndexInfo
+from ...cluster.record import IndexInfo, require_not_closed
 from ...cluster.writing import Action, MemoryRejects, write
 from ...errors import DataError, NotFound
 from ...files.local import load_asset, numbered_lines, parsed_json
@@ -216,27 +216,28 @@ def read_log_file(file: Path) -> LogRecords:
 def read_ubi_records(cluster: Cluster, experiment: str = "") -> LogRecords:
     """Yield the UBI records in a cluster, searches first; of an experiment, its searches and all clicks.
 
-    Raises NotFound if there are no UBI indices. An experiment needs only that of searches, because the first
-    click creates that of events.
+    Each may be an index, an alias or a data stream. Raises NotFound if there are no UBI indices, and
+    ClusterError for a closed one. An experiment needs only that of searches, because the first click creates
+    that of events.
     """
     where: dict[str, Any] = {}
     if experiment:
         where[QUERIES] = {"term": {f"query_attributes.{EXPERIMENT}": experiment}}
         where[EVENTS] = {"terms": {"action_name": sorted(CLICKS)}}
     for index, fields in FIELDS.items():
-        try:
-            info = cluster.index_info(index)
-        except NotFound as error:
-            if experiment and index == EVENTS:
-                return
+        infos = cluster.indices(index)
+        if not infos and experiment and index == EVENTS:
+            return
+        if not infos:
             raise NotFound(
-                f"{error.message}: this cluster collects no clicks",
+                f"no index or alias '{index}' at {cluster.url}: this cluster collects no clicks",
                 hint="hybridr serve --ubi collects them, or the plugin after POST /_plugins/ubi/initialize",
-                status=error.status,
-            ) from None
-        condition = where.get(index)
-        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=condition, fields=fields):
-            for document in page:
+                status=404,
+            )
+        for info in infos:
+            require_not_closed(info)
+            pages = read_pages(cluster, info, page=PAGE_OF_EVENTS, where=where.get(index), fields=fields)
+            for document in chain.from_iterable(pages):
                 yield document.source if index == QUERIES else {"action_name": None, **document.source}
 
 

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 from ...cluster.aliases import resolve_complete
 from ...cluster.connection import Cluster, path_of
 from ...cluster.failures import BUSY
+from ...cluster.record import sole_index
 from ...cluster.retrievers.lexical import lexical_query
 from ...errors import AccessDenied, ClusterError, DataError, HybridrError, Unreachable
 from ...files.local import numbered_lines, parsed_json, replacing
@@ -295,11 +296,12 @@ def shadow_requests(
     """Send each request of a log to the source and, ranked, to the index with vectors; return both results.
 
     Nothing is changed. A line may be a text alone, `{"query": "wool socks"}`, which stands for the plain
-    query. Raises Unreachable, AccessDenied or ClusterError if the source does not answer.
+    query. Raises Unreachable, AccessDenied or ClusterError if the source does not answer, or is closed.
     """
     cluster, info, ranking = search.cluster, search.info, BodyRanking(search, recall)
-    source = info.record.source
-    source_path = path_of(source if source and cluster.exists(source) else info.name, "_search")
+    sources = cluster.indices(info.record.source) if info.record.source else []
+    source = sole_index(info.record.source, sources) if sources else info
+    source_path = path_of(source.name, "_search")
 
     def send(body: Mapping[str, Any]) -> dict[str, Any]:
         """Search the index with a body and return the answer."""

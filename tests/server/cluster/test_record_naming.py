@@ -22,9 +22,15 @@ REFUSALS = {
     NARROW: ("index 't-odd-closed' is closed", "open it: POST /t-odd-closed/_open"),
 }
 VERBS = (
-    "adapt --index {name} --out {folder}/adapted; deploy {name}; deploy {name} --dry-run; "
+    "adapt --index {name} --out {folder}/adapted; clicks {name}; "
+    "compare {name} --encoders all-MiniLM-L6-v2; deploy {name}; deploy {name} --dry-run; "
+    "deploy {name} --explain {folder}/requests; experiment promote {name}; experiment report {name}; "
+    "experiment start {name}; experiment stop {name}; "
     "evaluate {name} --beir {folder}/beir; export-text {name} --out {folder}/texts; "
-    "import-vectors {name} {folder}/texts; inspect {name}; load {folder}/beir --index {name}; "
+    "import-vectors {name} {folder}/texts; inspect {name}; learn {name} --beir {folder}/beir; "
+    "learn {name} --forget; mcp {name}; rules {name}; rules {name} add sale --text basket --pin d1; "
+    "rules {name} remove sale; shadow {name}; shadow {name} --queries {folder}/requests; "
+    "load {folder}/beir --index {name}; "
     "load {folder}/beir --index {name} --replace; reindex {name}; reindex {name} --dry-run; "
     "reindex {name} --in-place; remove {name} --yes; rollback {name}; search {name} anchor; "
     "search {name} anchor --mode lexical; serve --index {name} --port 0; status {name}; sync {name}; "
@@ -47,6 +53,7 @@ def folder(cluster: Cluster, minilm: Path, tmp_path_factory: pytest.TempPathFact
     cluster.request("PUT", path_of("_data_stream", STREAM))
     place = tmp_path_factory.mktemp("odd")
     beir_folder(place / "beir")
+    (place / "requests").write_text('{"query": "anchor"}\n')
     yield place
     cluster.request("DELETE", path_of("_data_stream", STREAM))
     cluster.request("DELETE", path_of("_index_template", STREAM))

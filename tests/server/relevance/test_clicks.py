@@ -62,6 +62,31 @@ def test_all_pages_are_read_and_what_is_gone_is_not_judged(cluster, index, log, 
     assert found.report.left_out[GONE] == len(TEXTS)
 
 
+def test_a_data_stream_of_clicks_is_read_like_an_index(cluster, index, log, monkeypatch):
+    """`serve --ubi` writes into one whose time is `timestamp`; `clicks` and `experiment` refused it."""
+    before = read_clicks(cluster, index).report
+    names = {False: "t-clicked-searches", True: "t-clicked-events"}
+    stream = {"timestamp_field": {"name": "timestamp"}}
+    template = {"index_patterns": list(names.values()), "data_stream": stream}
+    cluster.request("PUT", "/_index_template/t-clicked", template)
+    try:
+        for part in (log[: len(log) // 2], log[len(log) // 2 :]):
+            for is_event, name in names.items():
+                records = [record for record in part if ("action_name" in record) == is_event]
+                bulk(cluster, name, [line for record in records for line in ({"create": {}}, record)])
+                cluster.request("POST", path_of(name, "_rollover"))
+        monkeypatch.setattr(ubi, "FIELDS", dict(zip(names.values(), ubi.FIELDS.values(), strict=True)))
+        monkeypatch.setattr(ubi, "QUERIES", names[False])
+        monkeypatch.setattr(ubi, "EVENTS", names[True])
+        found = read_clicks(cluster, index)
+        assert (found.report.searches, found.report.clicks) == (before.searches, before.clicks)
+        assert right(found) >= 17
+    finally:
+        for name in names.values():
+            cluster.request("DELETE", path_of("_data_stream", name))
+        cluster.request("DELETE", "/_index_template/t-clicked")
+
+
 def test_an_alias_that_shows_a_part_judges_that_part(cluster, index):
     found = read_clicks(cluster, PART)
     assert {doc for grades in found.qrels.values() for doc in grades} == {"d1"}

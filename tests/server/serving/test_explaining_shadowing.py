@@ -38,6 +38,18 @@ def shop(
             cluster.request("DELETE", path_of(name))
 
 
+def test_a_closed_source_is_named(shop, index_name, tmp_path, capsys):
+    """Every request was counted as failed, with exit code 0."""
+    file = tmp_path / "requests.jsonl"
+    file.write_text(json.dumps(MATCH))
+    shop.request("POST", path_of(index_name, "_close"))
+    words = ["shadow", f"{index_name}-hybridr", "--queries", str(file), "--url", shop.url]
+    assert hybridr_cli.main(words) == 1
+    said = capsys.readouterr().err
+    assert f"error: index '{index_name}' is closed" in said
+    assert f"hint: open it: POST /{index_name}/_open" in said
+
+
 def test_requests_of_a_file_are_answered_by_both_and_nothing_changes(shop, index_name, tmp_path, capsys):
     before = {name: shop.count(name) for name in (index_name, f"{index_name}-hybridr-1")}
     requests = [
