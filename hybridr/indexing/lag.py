@@ -197,7 +197,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """Changes of the source that a destination lacks; `refused` counts those that it rejected before."""
+    """Counts of the source's changes that a destination lacks; `refused` are those that it rejected."""
 
     inserts: int
     updates: int

@@ -228,7 +228,7 @@ def variants(
 
 
 def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the sets of signals to try: none, all usual ones but one, and these with another one."""
+    """Return the sets of signals to try: none, the usual ones but one, and each other signal added."""
     fewer = [tuple(name for name in usual if name != left_out) for left_out in usual]
     more = [(*names, name) for name in others for names in (usual, *fewer)]
     return list(dict.fromkeys([*(names or ("none",) for names in [(), *fewer] if usual), *map(tuple, more)]))

@@ -72,7 +72,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded(Reported):
-    """The result of encoding texts: index, documents and parts in the folder, and the earlier documents."""
+    """The result of encoding texts: documents and parts in the folder; `before` documents were there."""
 
     folder: Path
     index: str

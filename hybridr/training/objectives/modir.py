@@ -104,7 +104,7 @@ class Game:
             )
 
     def reads(self, length: int) -> list[int]:
-        """Return the queue's entries that a step reads, 0 the oldest; of few, the newest repeats."""
+        """Return numbers of the queue's entries that a step reads, 0 the oldest; the newest may repeat."""
         if self.traversal == "repeat":
             return [length - 1] * self.queue
         start = 1 if self.traversal == "released" else 0
