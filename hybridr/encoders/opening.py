@@ -94,7 +94,7 @@ class OnnxEncoder(TextModel):
         self._dim, self._positions = int(record["dim"]), int(record["max_positions"])
         self.threads = threads or physical_cores()
         self._at_once = at_once or self.threads
-        self.tokenizer = open_tokenizer(folder)
+        self.tokenizer = open_tokenizer(folder, self.usage.max_tokens)
         self._documents = open_engine(folder, self.precision, backend, self._at_once)
 
     @cached_property
@@ -265,13 +265,13 @@ def physical_cores() -> int:
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
 
 
-def open_tokenizer(folder: Path) -> TextTokenizer:
-    """Return the tokenizer of a folder. Raises ModelError."""
+def open_tokenizer(folder: Path, limit: int | None = None) -> TextTokenizer:
+    """Return the tokenizer of a folder, tried with a limit of tokens. Raises ModelError."""
     try:
         definition = read_within(folder / TOKENIZER_FILE).decode()
         checked_tokenizer(definition)
         tokenizer = TextTokenizer(definition)
-        list(tokenizer.ids([""], None))
+        list(tokenizer.ids([""], limit))
     except Exception as error:  # tokenizers raises bare Exceptions
         raise ModelError(f"the tokenizer of {folder} cannot be read: {error}", hint=EXPORT_AGAIN) from error
     return tokenizer
