@@ -19,6 +19,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
+from ..cluster.aliases import undoing_rollover
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import indices_with_vectors, is_copy, is_destination_of
 from ..cluster.known_problems import known_problems, problems_of_index
@@ -73,7 +74,8 @@ EF_SEARCH = "index.knn.algo_param.ef_search"
 class IndexStatistics:
     """An index with statistics of the cluster; `status` is the health of its shards, empty if unknown.
 
-    `source` is the index under the source's name in the record, None if there is none.
+    `source` is the index under the source's name in the record, None if there is none. `rollover` says how
+    to undo a rollover of its alias, empty without one.
     """
 
     info: IndexInfo
@@ -82,6 +84,7 @@ class IndexStatistics:
     documents: int = 0
     deleted: int = 0
     source: IndexInfo | None = None
+    rollover: str = ""
 
 
 def vector_checks(cluster: Cluster) -> Iterator[Check]:
@@ -113,6 +116,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
             documents.get("count", 0),
             documents.get("deleted", 0),
             source=next(iter(cluster.indices(info.record.source)), None),
+            rollover=undoing_rollover(cluster, info),
         )
         yield check_vectors(cluster, statistics)
     if "opensearch-knn" in cluster.installed_parts("plugins"):
@@ -132,17 +136,21 @@ def check_vectors(cluster: Cluster, statistics: IndexStatistics) -> Check:
 
 
 def owner_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
-    """Yield traps of ownership, with the fix of each: a missing source, a source that does not list the
-    index, and blocks that prevent `sync`.
+    """Yield traps of ownership, with the fix of each: a missing or closed source, a source that does not list
+    the index, an alias that was rolled over, and blocks that prevent `sync`.
     """
     info, source, name = statistics.info, statistics.info.record.source, statistics.info.name
     if is_copy(info):
         yield f"it is a copy of '{source}', with its record", f"hybridr sync {quote(name)}"
     elif statistics.source is None:
         yield f"its source '{source}' is gone", "restore the source first: hybridr sync needs it"
+    elif statistics.source.settings.get(CLOSED) == "true":
+        yield f"its source '{source}' is closed: hybridr sync needs it open", f"POST /{source}/_open"
     elif target_of(info.record).is_separate and not is_destination_of(info, statistics.source):
         stranger = f"its record names '{source}' as its source, which does not list it: no search uses it"
         yield stranger, f"find out who made it; hybridr status {quote(source)}"
+    if statistics.rollover:
+        yield "its alias was rolled over to an index without vectors", statistics.rollover
     for block in IN_PLACE_BLOCKS:
         if str(info.settings.get(f"index.blocks.{block}")) == "true":
             unblock = f'PUT /{name}/_settings {{"index.blocks.{block}": null}}'

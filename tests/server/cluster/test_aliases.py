@@ -9,6 +9,7 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.doctor.health_checks import vector_checks
 from hybridr.errors import HybridrError
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
@@ -41,6 +42,13 @@ def hints(cluster: Cluster, name: str) -> dict[str, str]:
     return refused
 
 
+def rollovers(cluster: Cluster, index: str) -> int:
+    """Count the rollovers that `doctor` tells of an index."""
+    (check,) = [check for check in vector_checks(cluster) if check.name == f"vectors {index}"]
+    assert ("POST /_aliases" in check.fix) == ("rolled over" in check.found)
+    return check.found.count("rolled over")
+
+
 def follow(cluster: Cluster, hint: str) -> None:
     """Send the requests of a hint, in order."""
     for match in re.finditer(r"POST (\S+) (?=\{)", hint):
@@ -62,6 +70,7 @@ def test_a_rollover_is_undone_by_the_requests_of_a_hint(cluster, index_name, wri
         cluster.request("POST", path_of(alias, "_rollover"))
         put_documents(cluster, alias, [3, 9 + number], suffix=f" by a client {number}")
     newer = [f"{first[:-1]}{number:06}" for number in (2, 3)]
+    assert rollovers(cluster, first) == 1
     refused = hints(cluster, name)
     assert refused.keys() == ({"reindex"} if write_index else VERBS.keys())
     if not write_index:
@@ -75,6 +84,7 @@ def test_a_rollover_is_undone_by_the_requests_of_a_hint(cluster, index_name, wri
     follow(cluster, refused["reindex"])
     assert sync(cluster, name, ENCODER).renewed == 3
     assert [info.name for info in cluster.indices(alias)] == [first]
+    assert rollovers(cluster, first) == 0
     put_documents(cluster, alias, [20])
     assert sync(cluster, alias, ENCODER).renewed == 1
     assert hints(cluster, name) == hints(cluster, alias) == {}

@@ -172,8 +172,12 @@ def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_nam
     assert check().found.startswith("20 documents")
     deploy(cluster, index_name, DeploySettings(), SearchSettings())
     assert [found.ok for found in check_deployments(cluster) if found.name == f"deployment {made}"] == [True]
+    cluster.request("POST", path_of(index_name, "_close"))
+    assert check().ok is None
+    assert f"POST /{index_name}/_open" in check().fix
     cluster.request("POST", path_of(made, "_close"))
     assert (check().ok, check().fix) == (None, f"POST /{made}/_open")
     assert "it is closed" in check().found
-    cluster.request("POST", path_of(made, "_open"))
+    for name in (index_name, made):
+        cluster.request("POST", path_of(name, "_open"))
     undeploy(cluster, index_name)
