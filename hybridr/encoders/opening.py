@@ -45,10 +45,9 @@ from .contract import (
     Vectors,
     checked_texts,
 )
-from .engines import GRAPHS, PACKAGES, PRECISIONS, STATES, Engine, graph_sha256, open_engine, require_backend
+from .engines import GRAPHS, PACKAGES, PRECISIONS, STATES, Engine, open_engine, require_backend
 from .machine import WITHOUT_AMX, installed_version, read_cpu
 from .registry import MAX_TOKENS, encoder_languages
-from .sessions import mapped_copy
 from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer, checked_tokenizer, random_texts
 
 GPU_DOCUMENTS = 4_096
@@ -231,11 +230,10 @@ def is_encoder(folder: Path) -> bool:
     return True
 
 
-def verify_encoder(folder: Path, precision: str | None = None, backend: str | None = None) -> dict[str, Any]:
+def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
     """Compare graphs and tokenizer with their sha256 in the manifest; return the manifest's `encoder` record.
 
-    With the `backend` that opens them, the graph is left out if its optimised copy is opened instead. Raises
-    ModelError.
+    Raises ModelError.
     """
     if not folder.is_dir():
         raise ModelError(f"there is no encoder folder {folder}", hint="hybridr adapt --index NAME --out DIR")
@@ -247,8 +245,6 @@ def verify_encoder(folder: Path, precision: str | None = None, backend: str | No
     files = {GRAPHS["fp32"], TOKENIZER_FILE}
     if precision == "int8" and GRAPHS["int8"] in (read_manifest(folder) or {}).get("outputs", {}):
         files.add(GRAPHS["int8"])  # else it is made from the fp32 graph
-    elif (precision, backend) == ("fp32", "onnx") and mapped_copy(graph_sha256(folder)).is_file():
-        files.remove(GRAPHS["fp32"])
     require_outputs(folder, files)
     return record
 
@@ -315,9 +311,8 @@ def load_encoder(
     (1, 384)
     """
     folder = Path(folder)
-    backend_name = str(backend or "onnx")
-    record = verify_encoder(folder, precision, backend_name)
-    arithmetic = precision or record["precision"]
+    record = verify_encoder(folder, precision)
+    backend_name, arithmetic = str(backend or "onnx"), precision or record["precision"]
     require_backend(backend_name, arithmetic)
     if backend_name != "onnx" and arithmetic != "fp32":
         require_working(folder, arithmetic, backend_name)
@@ -353,7 +348,7 @@ class PackedEncoder(NamedTuple):
         Raises ModelError if the folder is missing or holds another encoder, MissingExtra.
         """
         try:
-            record = verify_encoder(self.folder, self.precision, self.backend)
+            record = verify_encoder(self.folder, self.precision)
         except ModelError as error:
             raise ModelError(error.message, hint=EVERYWHERE) from None
         if record["fingerprint"] != self.fingerprint:

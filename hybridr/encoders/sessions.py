@@ -19,15 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import HybridrError, ModelError, first_line
-from ..files.local import (
-    cache_folder,
-    child_path,
-    max_graph_bytes,
-    replacing,
-    require_regular,
-    sha256_of,
-    storing,
-)
+from ..files.local import cache_folder, child_path, max_graph_bytes, replacing, require_regular, storing
 from .contract import Vectors
 
 # ONNX Runtime reports usage to its makers unless this is set before the import. Searches of an index must
@@ -74,34 +66,26 @@ def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES) -> Any:
         ) from error
 
 
-def mapped_copy(sha256: str) -> Path:
-    """Return the path of the optimised copy that the cache has, or will have, of a graph."""
-    import onnxruntime
-
-    return child_path(cache_folder() / "mapped", f"{sha256[:32]}-{onnxruntime.__version__}.ort")
-
-
 def open_mapped(graph: Path, sha256: str) -> Any:
     """Open a graph from a copy that ONNX Runtime has optimised, mapped into memory instead of read.
 
     The copy is made at the first opening, and kept in the cache by the graph's `sha256`. It opens in a third
     of the CPU time, and gives the same vectors to the bit. Where it cannot be written or opened, the graph
-    itself is opened. Raises ModelError like `open_session`, and for a graph of another sha256.
+    itself is opened. Raises ModelError like `open_session`.
     """
-    copy = mapped_copy(sha256)
-    if copy.is_file():
-        try:
-            return open_session(copy, MAPPED)
-        except ModelError:
-            with suppress(OSError):
-                copy.unlink(missing_ok=True)
-    if sha256_of(graph) != sha256:
-        raise ModelError(f"{graph} is not the file that was exported", hint="export it again")
-    if graph.stat().st_size >= MIN_MAPPED_BYTES:
-        with suppress(HybridrError, OSError):
+    if graph.stat().st_size < MIN_MAPPED_BYTES:
+        return open_session(graph)
+    import onnxruntime
+
+    copy = child_path(cache_folder() / "mapped", f"{sha256[:32]}-{onnxruntime.__version__}.ort")
+    try:
+        if not copy.is_file():
             write_optimised(graph, copy)
-            return open_session(copy, MAPPED)
-    return open_session(graph)
+        return open_session(copy, MAPPED)
+    except (HybridrError, OSError):
+        with suppress(OSError):
+            copy.unlink(missing_ok=True)
+        return open_session(graph)
 
 
 def write_optimised(graph: Path, copy: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -74,40 +73,16 @@ def test_a_small_graph_needs_no_copy(tiny: Path, monkeypatch: pytest.MonkeyPatch
     assert copies() == []
 
 
-def test_a_damaged_graph_is_never_opened(tiny: Path, tmp_path: Path) -> None:
-    """With a copy the graph is not read; without one, it is refused, and no copy is made of it."""
-    folder = tmp_path / "encoder"
-    shutil.copytree(tiny, folder)
-    expected = load_encoder(folder, precision="fp32", threads=1).encode_documents(TEXTS)
-    graph = folder / GRAPHS["fp32"]
-    graph.write_bytes(graph.read_bytes()[:-1] + b"?")
-    encoder = load_encoder(folder, precision="fp32", threads=1)
-    assert np.array_equal(encoder.encode_documents(TEXTS), expected)
-    [copy] = copies()
-    sha256 = sha256_of(tiny / GRAPHS["fp32"])
-    for damaged in (None, b"no copy"):
-        copy.unlink(missing_ok=True)
-        if damaged:
-            copy.write_bytes(damaged)
-        with pytest.raises(ModelError, match="is not the file that was exported"):
-            load_encoder(folder, precision="fp32", threads=1)
-        with pytest.raises(ModelError, match="is not the file that was exported"):
-            open_mapped(graph, sha256)
-        assert copies() == []
-
-
-def test_a_few_copies_stay(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_copies_stay(tiny: Path) -> None:
     graph = tiny / GRAPHS["fp32"]
     for number in range(sessions.MAX_COPIES + 2):
-        monkeypatch.setattr(sessions, "sha256_of", lambda _, known=f"{number:032d}": known)
         open_mapped(graph, f"{number:032d}")
     assert len(copies()) == sessions.MAX_COPIES
     assert copies()[-1].name.startswith(f"{sessions.MAX_COPIES + 1:032d}")
 
 
 def test_a_graph_that_is_none_is_named_not_its_copy(tmp_path: Path) -> None:
-    graph = tmp_path / "model.onnx"
-    graph.write_bytes(b"no graph")
+    (tmp_path / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(ModelError, match=r"model\.onnx cannot be opened"):
-        open_mapped(graph, sha256_of(graph))
+        open_mapped(tmp_path / "model.onnx", "0" * 64)
     assert copies() == []
