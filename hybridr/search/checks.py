@@ -5,6 +5,7 @@ The encoder of an index is the one that wrote its vectors, the promoted one, or 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
@@ -19,7 +20,7 @@ from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Arithmetic, Backend, Encoder, offers_of
 from ..encoders.opening import is_encoder, load_encoder
 from ..encoders.registry import encoder_by_fingerprint, knows_language
-from ..errors import DataError, ModelError, SettingsError
+from ..errors import DataError, DownloadError, ModelError, SettingsError
 from ..families import OneOf, load_member, member_names
 from ..files.remembered import ENCODERS, read_state_file, remember_encoder
 from ..languages import UNKNOWN, WIDE, has_visible_text, language_of
@@ -54,23 +55,25 @@ def encoder_for(
     """
     if encoder is not None and not isinstance(encoder, Path | str):
         return encoder
-    folder, folders = encoder, read_state_file(ENCODERS) if encoder is None else {}
     fingerprint = info.record.encoder
-    origin = info.record.source_uuid or info.uuid
-    remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)
-    if folder is None and isinstance(remembered, str):
-        folder = Path(remembered)
-        if not folder.is_dir():
-            raise ModelError(
-                f"the encoder of '{info.name}' was in {folder}, which is gone", hint="--encoder FOLDER"
-            )
-    packaged = encoder_by_fingerprint(fingerprint)
-    if folder is None and packaged is not None:
-        folder = packaged.name
-    path = find_encoder_folder(folder, progress, fingerprint=fingerprint)
+    packaged, folder = encoder_by_fingerprint(fingerprint), encoder
+    if encoder is None:
+        remembered = read_state_file(ENCODERS).get(fingerprint or info.record.source_uuid or info.uuid)
+        folder = Path(remembered) if isinstance(remembered, str) else None
+        if folder is not None and not folder.is_dir():
+            if packaged is None:
+                raise ModelError(
+                    f"the encoder of '{info.name}' was in {folder}, which is gone", hint="--encoder FOLDER"
+                )
+            folder = None
+    name = packaged.name if packaged is not None and folder is None else None
+    path = find_encoder_folder(folder or name, progress, fingerprint=fingerprint)
     opened = load_encoder(path, precision=precision, backend=backend)
     if fingerprint:
         check_fingerprint(opened.fingerprint, info)
+    if name is not None:
+        with suppress(DownloadError):  # the next command opens the folder at once
+            remember_encoder(fingerprint, path)
     return opened
 
 

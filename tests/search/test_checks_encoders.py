@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,8 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.encoders.export import exporting
 from hybridr.encoders.registry import known_encoder
-from hybridr.errors import FingerprintMismatch
-from hybridr.files.remembered import ENCODERS, read_state_file
+from hybridr.errors import DownloadError, FingerprintMismatch, ModelError
+from hybridr.files.remembered import ENCODERS, read_state_file, remember_encoder
 from hybridr.search.checks import encoder_for, promote
 from support.tiny import tiny_retriever
 
@@ -40,6 +41,27 @@ def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(tm
         assert encoder_for(written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
     with pytest.raises(FingerprintMismatch):
         encoder_for(written_by("0" * 64), entry.name)
+
+    [folder] = read_state_file(ENCODERS).values()
+    with monkeypatch.context() as patch:
+        patch.setattr("hybridr.search.checks.find_encoder_folder", lambda path, *_, **__: Path(path))
+        assert encoder_for(written_by(tiny.fingerprint), None).folder == Path(folder), "opened at once"
+    shutil.rmtree(folder)  # the cache was cleared
+    assert encoder_for(written_by(tiny.fingerprint), None).fingerprint == tiny.fingerprint
+    (tmp_path / "state" / ENCODERS).unlink()
+    monkeypatch.setattr("hybridr.search.checks.remember_encoder", unwritable)
+    assert encoder_for(written_by(tiny.fingerprint), None).fingerprint == tiny.fingerprint
+
+
+def unwritable(*_: Any) -> None:
+    raise DownloadError("the disk is full")
+
+
+def test_an_encoder_of_its_own_that_is_gone_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    remember_encoder("5" * 64, tmp_path / "gone")
+    with pytest.raises(ModelError, match="was in .*gone, which is gone"):
+        encoder_for(written_by("5" * 64), None)
 
 
 def test_what_was_fitted_by_the_name_of_an_alias_serves_the_source(tmp_path, monkeypatch) -> None:
