@@ -45,7 +45,7 @@ def with_faster_precision(
             f"fp32: {vectors:,} vectors take less than {SHORT_FILL_S // 60} minutes in it"
         )
         return encoder
-    best, best_speed, measured = encoder, MIN_SPEED_UP, []
+    best, best_name, best_speed, measured = encoder, "fp32", MIN_SPEED_UP, []
     for backend, precision in variants:
         name = precision if backend == encoder.backend else f"{precision} by {backend}"
         options: Any = {"precision": precision, "backend": backend, "threads": encoder.threads}
@@ -61,8 +61,8 @@ def with_faster_precision(
             f"cosine {cosine:.4f} at least over {len(texts)} documents"
         )
         if speed >= best_speed and cosine >= MIN_COSINE:
-            best, best_speed = variant, speed
-    best.precision_reason = f"{best.precision}: {'; '.join(measured)}"
+            best, best_name, best_speed = variant, name, speed
+    best.precision_reason = f"{best_name}: {'; '.join(measured)}"
     return best
 
 

@@ -67,6 +67,8 @@ def test_the_fastest_of_all_installed_backends_is_taken(
     encoder = load_encoder(tiny, precision="fp32")
     best = precisions.with_faster_precision(encoder, ["one", "two"], 1_000_000, any_backend=True)
     assert (best.precision, best.backend) == chosen
+    of_openvino = " by openvino" * (chosen[1] == "openvino")
+    assert best.precision_reason.startswith(f"{chosen[0]}{of_openvino}: int8 is ")
     for words in ("int8 is ", "int8 by openvino is ", "bf16 by openvino does not work here"):
         assert words in best.precision_reason
     own = precisions.with_faster_precision(encoder, ["one", "two"], 1_000_000)

@@ -112,7 +112,7 @@ def test_a_machine_without_the_backend_of_an_index_goes_on_in_fp32(cluster, fill
     cli(cluster, f"reindex {filled} --encoder {folder}")
     record = resolve(cluster, filled).record
     assert (record.precision, record.backend) == ("int8", "openvino")
-    assert record.arithmetic.startswith("int8: int8 by openvino is ")
+    assert record.arithmetic.startswith("int8 by openvino: int8 by openvino is ")
     assert verify(cluster, filled, load_encoder(folder, precision="fp32"), sample=64).ok
 
     monkeypatch.setattr(precisions, "find_spec", lambda name: None if name == "openvino" else find_spec(name))
