@@ -36,10 +36,10 @@ def alias_target(cluster: IndexLookup, alias: str) -> IndexInfo | None:
         raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
     if len(infos) > 1:
         names = ", ".join(info.name for info in infos)
-        ways = [undoing_rollover(cluster, info) for info in infos]
         raise ClusterError(
             f"alias '{alias}' points to several indices: {names}",
-            hint=ways[0] or "remove it from all but one of them, or choose another --alias",
+            hint=undoing_rollover(cluster, infos[0])
+            or "remove it from all but one of them, or choose another --alias",
         )
     return infos[0]
 

@@ -40,11 +40,12 @@ LARGEST_BYTES = bytes.fromhex(
 """A graph that multiplies four uint8 `a` with four times 127; test_quantization.py builds it."""
 
 
-def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES) -> Any:
+def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES, optimised: Path | None = None) -> Any:
     """Open a graph by ONNX Runtime; each calling thread runs its own batch, with one copy of the weights.
 
     Threads within a product would spin while waiting for each other. `entries` are further options of the
-    session. Raises ModelError for an invalid graph, or one that needs too much memory.
+    session; the optimised graph is written to `optimised`, if given. Raises ModelError for an invalid graph,
+    or one that needs too much memory.
     """
     import onnxruntime
 
@@ -55,6 +56,8 @@ def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES) -> Any:
     options.add_session_config_entry("session.use_env_allocators", "1")
     for name, value in entries.items():
         options.add_session_config_entry(name, value)
+    if optimised is not None:
+        options.optimized_model_filepath = str(optimised)
     if bytes_overflow():
         options.add_session_config_entry(*EXACT_BYTES)
     try:
@@ -93,17 +96,8 @@ def write_optimised(graph: Path, copy: Path) -> None:
 
     Raises ModelError, DownloadError.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.save_model_format", "ORT")
     with storing(copy), replacing(copy) as temporary:
-        options.optimized_model_filepath = str(temporary)
-        try:
-            onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime raises many kinds
-            raise ModelError(f"{graph} cannot be optimised: {first_line(error)}") from error
+        open_session(graph, {"session.save_model_format": "ORT"}, optimised=temporary)
     by_age = sorted(copy.parent.glob("*.ort"), key=lambda file: file.stat().st_mtime)
     for old in by_age[:-MAX_COPIES]:
         old.unlink(missing_ok=True)

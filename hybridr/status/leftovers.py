@@ -36,7 +36,7 @@ PIPELINES = (("_search", "pipeline"), ("_ingest", "pipeline"))
 
 
 def sidecars() -> list[type[Sidecar]]:
-    """Return all sidecars."""
+    """Return the classes of all sidecars: of all that hybridr keeps beside an index."""
     return [load_member(FAMILY, name) for name in member_names(FAMILY)]
 
 
@@ -84,18 +84,18 @@ def rollback(
     if current and not (copy_back or discard or dry_run):
         late_writes = find_writes(cluster, cluster.index_info(current.name))
     hindrances = late_writes or result["returned"]["conflicts"] or result["stays"]
-    droppable = [current] if current and not hindrances else []
-    dropped = [] if dry_run else droppable
-    for info in dropped:
-        source = cluster.index_info(info.record.source)
-        for generation in destinations(cluster, source):
-            if generation.record.carried_into == info.uuid:  # these writes were copied back, or discarded
-                write_record(cluster, generation.name, carried_into="")
-        cluster.request("DELETE", path_of(info.name))
-        forget_destinations(cluster, source, {info.uuid})
-    parts = delete_index_parts(cluster, droppable, requests, dry_run=dry_run)
+    droppable = None if hindrances else current
+    if droppable is not None and not dry_run:
+        source = cluster.index_info(droppable.record.source)
+        for info in destinations(cluster, source):
+            if info.record.carried_into == droppable.uuid:  # these writes were copied back, or discarded
+                write_record(cluster, info.name, carried_into="")
+        cluster.request("DELETE", path_of(droppable.name))
+        forget_destinations(cluster, source, {droppable.uuid})
+    parts = delete_index_parts(cluster, [droppable] if droppable else [], requests, dry_run=dry_run)
     requests = requests if droppable else []
-    return {**result, "dropped": bool(dropped), "late": late_writes.counts(), "requests": requests, **parts}
+    dropped = droppable is not None and not dry_run
+    return {**result, "dropped": dropped, "late": late_writes.counts(), "requests": requests, **parts}
 
 
 def cleanup_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
