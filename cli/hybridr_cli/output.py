@@ -157,7 +157,7 @@ class Output:
 
 @contextmanager
 def report_write_error() -> Iterator[None]:
-    """Run the block; turn a write error such as a full disk into DownloadError, but no closed pipe."""
+    """Run the block; turn a write error such as a full disk into DownloadError, but not a closed pipe."""
     try:
         yield
     except BrokenPipeError:

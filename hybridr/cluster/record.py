@@ -165,7 +165,7 @@ class Record(Part):
 
     @property
     def running_experiment(self) -> Experiment | None:
-        """Return the running experiment; None if it ended, or the index no longer ranks by its `a`."""
+        """Return the running experiment; None if it ended, or its variant `a` is no longer the ranking."""
         experiment = self.experiment
         return (
             experiment if experiment and not experiment.ended and experiment.a.is_as(self.ranking) else None

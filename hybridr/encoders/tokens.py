@@ -236,11 +236,11 @@ class TextModel(UsedModel):
         return self._encode("document", texts, max_tokens)
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Return queries' vectors and token states, in order. Raises DataError, ModelError (no states)."""
+        """Return vectors and token states of queries. Raises DataError, and ModelError without states."""
         return self._read("query", texts, None)
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Return documents' vectors and token states, in order. Raises DataError, ModelError (no states)."""
+        """Return vectors and token states of documents. Raises DataError, and ModelError without states."""
         return self._read("document", texts, max_tokens)
 
     def room(self, side: str, max_tokens: int | None = None) -> int:

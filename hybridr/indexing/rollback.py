@@ -295,7 +295,7 @@ class OlderIndex:
         return [d for d in stale if d.key not in kept_keys]
 
     def copy_actions(self, documents: Sequence[SourceDocument], stored: Mapping[Key, Stored]) -> list[Action]:
-        """Return bulk actions that write the source's documents, without vectors, over the states read."""
+        """Return bulk actions that write documents without vectors, each only over the state read here."""
         actions = []
         for document in documents:
             body = {**stored_form(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no}
@@ -368,7 +368,7 @@ def replaceable_documents(
 
 
 class Courier(ClientWrites):
-    """Copies clients' writes from an index with vectors to its source, each over the state read there."""
+    """Copies clients' writes from an index with vectors to its source, if it is still as it was read."""
 
     def __init__(self, cluster: Cluster, info: IndexInfo, view: IndexLookup | None = None) -> None:
         super().__init__(cluster, info, view)

@@ -254,7 +254,7 @@ class Convoy:
         left_only: bool = False,
         progress: Progress = silent,
     ) -> Convoy:
-        """Return the carriers for all indices with vectors of the job's source.
+        """Return a carrier of clients' writes for every index with vectors of the job's source.
 
         `current` is the index that clients search. With `left_only`, only indices that clients do not search
         are carried.

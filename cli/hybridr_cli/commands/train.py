@@ -1,4 +1,4 @@
-"""The verbs `hybridr dam train` (a module, on documents) and `hybridr rem train` (on labelled queries)."""
+"""The verbs `hybridr dam train` (a domain module) and `hybridr rem train` (a relevance module)."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ class Beside:
         return move_alias(job, todo, filling, convoy, view)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
-        """Bring in changes of the source and writes of clients in formerly searched indices, then encode
-        writes of clients here.
+        """Copy what changed in the source, and what clients wrote into indices searched before; then encode
+        what clients wrote here.
         """
         if info.record.semantic:
             require_answer(job.cluster, info.record.semantic, job.encoder)

@@ -251,7 +251,7 @@ class Analysis:
         return None if None in counts.values() else analysed(text, [vectors], self._shares(counts))
 
     def _ask(self, texts: Sequence[str]) -> list[tuple[Sequence[TermVectors], Mapping[str, float]]]:
-        """Return each text's term vectors in every shard, and their terms' document counts; learn them."""
+        """Return each text's term vectors from every shard with its terms' document counts; cache both."""
         shards = len(self._routing)
         results: list[tuple[Sequence[TermVectors], Mapping[str, float]]] = []
         for part in group_by_size(texts, lambda _: shards, ASKED_AT_ONCE):

@@ -198,7 +198,7 @@ def documents_as_text(
 def document_lines(
     info: IndexInfo, doc_id: str, source: Mapping[str, Any], start: int, characters: int, room: int
 ) -> str:
-    """Return a part of a document's text, the start of the next part, and other fields, in `room` bytes."""
+    """Return at most `room` bytes of a document's text, where the next part starts, and other fields."""
     fields = info.record.fields
     text = text_of(dict(source), fields)
     part = text[start : start + characters]
