@@ -71,6 +71,12 @@ def way_to_vectors(cluster: IndexLookup, info: IndexInfo, name: str) -> str:
     return undoing_rollover(cluster, info) or f"hybridr reindex {quote(name)}"
 
 
+def require_no_rollover(cluster: IndexLookup, info: IndexInfo) -> None:
+    """Raise ClusterError if an index without vectors got the alias of this one with vectors by a rollover."""
+    if way := undoing_rollover(cluster, info):
+        raise ClusterError(f"an index without vectors has the alias '{info.record.alias}'", hint=way)
+
+
 def undoing_rollover(cluster: IndexLookup, info: IndexInfo) -> str:
     """Return the hint that brings a rolled-over alias back to its index with vectors; "" without a rollover.
 

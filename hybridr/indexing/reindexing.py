@@ -21,7 +21,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ..cluster.aliases import resolve_complete
+from ..cluster.aliases import require_no_rollover, resolve_complete
 from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     check_fingerprint,
@@ -239,6 +239,7 @@ def sync(
     cluster = cluster.with_patience(settings.patience_s)
     view = view_of(cluster, name)
     info = resolve_complete(view, name)
+    require_no_rollover(view, info)
     target, infos = target_of(info.record), [info]
     if target.is_separate:
         source = require_source_index(view, info)

@@ -12,6 +12,7 @@ from ..cluster.aliases import (
     moved_aliases,
     moving_command,
     previous_index,
+    require_no_rollover,
     switch_actions,
     switch_alias,
     way_to_vectors,
@@ -171,6 +172,7 @@ def index_to_leave(cluster: IndexLookup, name: str) -> IndexInfo:
             f"'{name}' has no vectors behind an alias: nothing to roll back",
             hint=way_to_vectors(cluster, current, name),
         )
+    require_no_rollover(cluster, current)
     source, previous = require_source_index(cluster, current), previous_index(current, alias)
     if not cluster.indices(previous):
         raise NotFound(

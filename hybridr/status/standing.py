@@ -8,7 +8,7 @@ from functools import partial
 from shlex import quote
 from typing import Any
 
-from ..cluster.aliases import partial_aliases
+from ..cluster.aliases import partial_aliases, require_no_rollover, undoing_rollover, way_to_vectors
 from ..cluster.connection import Cluster, IndexLookup, IndexView
 from ..cluster.destinations import (
     claiming_indices,
@@ -125,7 +125,8 @@ class Status:
     the vectors of a former index of the same name. `unsynced` are indices with aliases of their own, which
     `sync` of the source does not update. `parts` lists aliases that show a part of the source.
     `final_pipelines` has a line for each index whose final pipeline differs from the source's. `other_files`
-    are of indices that this cluster does not have, perhaps another one's.
+    are of indices that this cluster does not have, perhaps another one's. `rollover` says how to undo a
+    rollover of the alias, empty without one.
     """
 
     source: str
@@ -138,6 +139,7 @@ class Status:
     parts: dict[str, list[str]] = field(default_factory=dict)
     final_pipelines: dict[str, str] = field(default_factory=dict)
     other_files: list[Text] = field(default_factory=list)
+    rollover: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -170,7 +172,8 @@ def status(cluster: Cluster, name: str) -> Status:
     pipelines = {name: line for name, line in lines.items() if line}
     files, other_files = local_files(view, source, source_info, generations)
     details = (strangers, earlier, unsynced, parts, pipelines)
-    return Status(source, documents, holdings, files, *details, other_files)
+    rollover = undoing_rollover(view, source_info) if source_info else ""
+    return Status(source, documents, holdings, files, *details, other_files, rollover)
 
 
 def local_files(
@@ -273,7 +276,8 @@ def remove(
     files, others = local_files(view, source, source_info, generations)
     deleted_indices = gone_indices(cluster, source, generations)
     if not generations and not files and not has_leftovers(cluster, source, deleted_indices):
-        raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {quote(source)}")
+        hint = way_to_vectors(view, view.index_info(source), source)
+        raise NotFound(f"hybridr made nothing for '{source}'", hint=hint)
     target = target_of(generations[0].record if generations else Record())
     leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, deleted_indices)
     copies = target.is_separate and copy_back and not dry_run and source_info is not None
@@ -441,6 +445,8 @@ def require_removable(
         blocks = [block for info in view.indices(source) for block in alias_obstacles(view.cluster, info)]
         require_no_obstacle(blocks, f"the way of aliases back to '{source}'")
     if not discard:
+        for info in generations[-1:]:
+            require_no_rollover(view, info)
         require_no_loss(view, source, generations, copied=copied)
 
 

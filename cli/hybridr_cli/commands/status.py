@@ -14,7 +14,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.status.standing import IndexStatus
+    from hybridr.status.standing import IndexStatus, Status
 
 
 @verb(app, "status", cluster=True)
@@ -31,6 +31,8 @@ def status(session: Session, name: ReindexedName) -> None:
         show_holding(session, result.source, holding)
     if not result.holdings:
         out.line(f"no index with vectors; hybridr reindex {quote(result.source)} makes one")
+    if result.rollover:
+        out.line(f"ROLLED OVER: {result.rollover}")
     for index_name, pipelines in result.final_pipelines.items():
         out.line(f"{index_name}: {pipelines}")
     for index_name in result.unsynced:
@@ -44,6 +46,12 @@ def status(session: Session, name: ReindexedName) -> None:
             f"{index_name} holds vectors of an earlier index '{result.source}'; "
             f"hybridr remove {quote(index_name)} deletes it"
         )
+    show_files(session, result)
+
+
+def show_files(session: Session, result: Status) -> None:
+    """Print the local files with text of documents, and the command that deletes those of other indices."""
+    out = session.output
     for text in result.files:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
     for text in result.other_files:

@@ -10,12 +10,13 @@ import pytest
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor.health_checks import vector_checks
-from hybridr.errors import HybridrError
+from hybridr.errors import ClusterError, HybridrError
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
 from hybridr.search.rules.rules import fetch_rules
+from hybridr.status.standing import remove, status
 from support.corpus import fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -25,6 +26,7 @@ VERBS = {
     "reindex": lambda cluster, name: plan(cluster, name, ENCODER, ReindexSettings()),
     "verify": lambda cluster, name: verify(cluster, name, ENCODER),
     "rollback": lambda cluster, name: rollback(cluster, name, dry_run=True),
+    "remove": lambda cluster, name: refused_removal(cluster, name),
     "search": lambda cluster, name: Search(cluster, name, ENCODER),
     "rules": fetch_rules,
 }
@@ -40,6 +42,12 @@ def hints(cluster: Cluster, name: str) -> dict[str, str]:
         except HybridrError as error:
             refused[verb] = str(error.hint)
     return refused
+
+
+def refused_removal(cluster: Cluster, name: str) -> None:
+    """Raise what a removal would be refused for."""
+    if refusal := remove(cluster, name, dry_run=True)["refusal"]:
+        raise ClusterError(refusal["message"], hint=refusal["hint"])
 
 
 def rollovers(cluster: Cluster, index: str) -> int:
@@ -72,7 +80,9 @@ def test_a_rollover_is_undone_by_the_requests_of_a_hint(cluster, index_name, wri
     newer = [f"{first[:-1]}{number:06}" for number in (2, 3)]
     assert rollovers(cluster, first) == 1
     refused = hints(cluster, name)
-    assert refused.keys() == ({"reindex"} if write_index else VERBS.keys())
+    changing = {"sync", "reindex", "rollback", "remove"}
+    assert refused.keys() == (changing if write_index else VERBS.keys())
+    refused["status"] = status(cluster, name).rollover
     if not write_index:
         by_alias = hints(cluster, alias)
         assert by_alias.keys() == VERBS.keys() - {"reindex"}  # which would make another index
@@ -84,10 +94,10 @@ def test_a_rollover_is_undone_by_the_requests_of_a_hint(cluster, index_name, wri
     follow(cluster, refused["reindex"])
     assert sync(cluster, name, ENCODER).renewed == 3
     assert [info.name for info in cluster.indices(alias)] == [first]
-    assert rollovers(cluster, first) == 0
+    assert (rollovers(cluster, first), status(cluster, name).rollover) == (0, "")
     put_documents(cluster, alias, [20])
     assert sync(cluster, alias, ENCODER).renewed == 1
-    assert hints(cluster, name) == hints(cluster, alias) == {}
+    assert hints(cluster, name).keys() == hints(cluster, alias).keys() == {"remove"}  # for clients' writes
     assert verify(cluster, name, ENCODER).ok
     documents = sources(cluster, first)
     assert (len(documents), documents["d3"]["text"]) == (12, f"{text_number(3)} by a client 3")
