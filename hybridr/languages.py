@@ -11,9 +11,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
 
-from .files.language_identifier import identifier
+import numpy as np
+
+from .errors import DownloadError
+from .files.local import cache_folder, child_path
+from .files.staging import staged_folder
 
 STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
@@ -85,6 +91,11 @@ ANALYZERS = {
 """Language -> built-in analyser of the module analysis-common, which has none for Polish, Hebrew and
 others."""
 
+MIN_CONFIDENCE = 0.5
+"""Below this confidence the language counts as unknown, since py3langid mistakes product names for German."""
+
+ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
+
 
 class LanguageGuess(NamedTuple):
     """The most frequent language, and its share (0..1) of the `texts` whose language was recognised.
@@ -130,6 +141,56 @@ def language_of(text: str) -> str:
     """Return the language code of one text; `und` if it is not recognised."""
     code: str = identifier().classify(text[:MAX_CHARACTERS])[0]
     return code
+
+
+@cache
+def identifier() -> Any:
+    """Return py3langid's identifier, limited to languages with a two-letter code.
+
+    The others are mostly dialects that it confuses with large languages, such as Wu with Chinese. The model
+    is kept unpacked in the cache (60 MB), since unpacking it takes half a second, too long for every search;
+    a search reads only the few pages that its query needs. If the cache cannot be written, the model is
+    unpacked in memory only.
+    """
+    from py3langid import __version__
+    from py3langid.langid import LanguageIdentifier
+
+    folder = child_path(cache_folder(), f"languages-{__version__}")
+    try:
+        model = {name: np.load(child_path(folder, f"{name}.npy"), mmap_mode="r") for name in ARRAYS}
+    except (OSError, ValueError):  # missing or damaged
+        model = unpacked_model()
+        with suppress(DownloadError), staged_folder(folder) as new_folder:
+            for name, array in model.items():
+                np.save(child_path(new_folder, f"{name}.npy"), array)
+    return LanguageIdentifier(
+        model["weights"],
+        model["prior"],
+        model["labels"].tolist(),
+        memoryview(model["moves"]),
+        model["features"].tolist(),
+        tk_row=model["rows"].tolist(),
+        norm_probs=True,
+        min_confidence=MIN_CONFIDENCE,
+    )
+
+
+def unpacked_model() -> dict[str, Any]:
+    """Return the arrays of py3langid's model, with the weights as (features, languages)."""
+    from py3langid.langid import MODEL_DIR, MODEL_FILE
+    from py3langid.modelio import load_model
+
+    weights, prior, labels, moves, rows, features = load_model(MODEL_DIR / MODEL_FILE)
+    columns = [column for column, label in enumerate(labels) if len(label) == 2]
+    arrays = (
+        np.ascontiguousarray(weights[:, columns]),
+        prior[columns],
+        np.array([labels[column] for column in columns]),
+        np.asarray(moves),
+        np.asarray(rows),
+        np.array(features, dtype=np.int32),
+    )
+    return dict(zip(ARRAYS, arrays, strict=True))
 
 
 def analyzer_for(code: str) -> str:

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from hybridr.files.language_identifier import identifier
 from hybridr.languages import (
     ANALYZERS,
     analyzer_for,
     first_words,
     foreign_language,
     guess_language,
+    identifier,
     language_of,
     makes_latin_terms,
     middle_words,

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
-from .dialects import ApiRequest, Dialect
+from .dialects import ApiRequest, Dialect, identify_product, version_in
 from .dialects.plain import Native
 from .embedded.state import with_address
 from .failures import (
@@ -36,7 +36,6 @@ from .failures import (
     shortened,
     watched_request,
 )
-from .greeting import identify_product, version_in
 from .record import WHOLE, IndexInfo, Scope, can_be_name, sole_index
 from .routing import copies_preference, parse_index_infos, text_preference
 from .settings import ClusterSettings

@@ -17,10 +17,10 @@ from ..errors import AccessDenied, ClusterError, Unreachable
 from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
+from .field_values import require_stored_source
 from .record import IndexInfo
 from .routing import checkpoint_of, copies_preference, shards_in
 from .semantic import plain_source
-from .stored_source import require_stored_source
 
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE, CHUNK = 250, 1_000, 1_000

@@ -37,6 +37,7 @@ from ..cluster.destinations import (
     is_unlisted,
     reindex_command,
 )
+from ..cluster.field_values import require_whole_source
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import (
     alias_obstacles,
@@ -47,7 +48,6 @@ from ..cluster.mappings import (
     require_no_obstacle,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, parse_record
-from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, quantity
 from ..files.local import fingerprint

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
-from ..cluster.field_values import text_of
+from ..cluster.field_values import DERIVED, require_whole_source, text_of
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import IN_PLACE_BLOCKS, block_obstacles, require_no_obstacle
 from ..cluster.reading import SourceDocument
 from ..cluster.record import MARK_FIELD, IndexInfo
-from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.local import fingerprint
 from .final_pipelines import NO_SCRIPTS, final_pipeline

@@ -10,15 +10,14 @@ import orjson
 import pytest
 
 from hybridr import connect
-from hybridr.cluster.dialects import ApiRequest
+from hybridr.cluster.dialects import ApiRequest, Version, identify_product
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native
-from hybridr.cluster.greeting import Version, identify_product
+from hybridr.cluster.field_values import WITHOUT_VECTORS, require_whole_source
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.retrievers.dense import DenseRetriever, vector_mapping
 from hybridr.cluster.retrievers.lexical import highlight
 from hybridr.cluster.settings import VectorSettings
-from hybridr.cluster.stored_source import WITHOUT_VECTORS, require_whole_source
 from hybridr.errors import ClusterError, DataError, NotFound
 from support.recorder import recording
 

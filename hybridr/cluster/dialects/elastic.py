@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import orjson
 
 from ...errors import ClusterError, NotFound
-from ..stored_source import WITHOUT_VECTORS
+from ..field_values import WITHOUT_VECTORS
 from . import ApiRequest, Dialect, Version
 
 LIKE: Version = (3, 2, 0)

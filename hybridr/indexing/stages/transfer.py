@@ -24,7 +24,7 @@ import numpy as np
 
 from ...cluster.connection import Cluster
 from ...cluster.destinations import require_whole
-from ...cluster.field_values import text_of
+from ...cluster.field_values import require_whole_source, text_of
 from ...cluster.fields import choose_text_fields
 from ...cluster.known_problems import require_no_loss
 from ...cluster.reading import (
@@ -37,7 +37,6 @@ from ...cluster.reading import (
 )
 from ...cluster.record import IndexInfo, Record
 from ...cluster.routing import shards_in
-from ...cluster.stored_source import require_whole_source
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
 from ...errors import AccessDenied, ClusterError, DataError, SettingsError, quantity

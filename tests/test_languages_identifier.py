@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from hybridr.files import language_identifier
-from hybridr.files.language_identifier import ARRAYS, MIN_CONFIDENCE, identifier
+from hybridr import languages
+from hybridr.languages import ARRAYS, MIN_CONFIDENCE, identifier
 
 TEXTS = ["The old boat was very loud", "Der Motor des Bootes war laut", "旧船的发动机声音很大", "", "42"]
 
 
-UNPACKED = functools.cache(language_identifier.unpacked_model)
+UNPACKED = functools.cache(languages.unpacked_model)
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    monkeypatch.setattr(language_identifier, "unpacked_model", UNPACKED)  # which takes half a second
+    monkeypatch.setattr(languages, "unpacked_model", UNPACKED)  # which takes half a second
     identifier.cache_clear()
     return tmp_path
 
