@@ -79,11 +79,16 @@ def destinations(cluster: IndexLookup, source: IndexInfo) -> list[IndexInfo]:
 def indices_with_vectors(cluster: Cluster) -> list[IndexInfo]:
     """Return the indices into which hybridr wrote vectors, hidden and closed ones too, by name.
 
-    Of indices with vectors in place, those whose name begins with a dot are left out, as the cluster's own.
+    Of indices with vectors in place, those whose name begins with a dot are left out if the user may not see
+    the cluster's own.
     """
     by_name = {info.name: info for info in cluster.indices(destination_pattern("*"))}
     params = {"expand_wildcards": "all", "filter_path": "*.mappings._meta.hybridr.role"}
-    names = cluster.request("GET", path_of("*,-.*", "_mapping"), params=params).keys() - by_name.keys()
+    try:
+        roles = cluster.request("GET", path_of("*", "_mapping"), params=params)
+    except AccessDenied:
+        roles = cluster.request("GET", path_of("*,-.*", "_mapping"), params=params)
+    names = roles.keys() - by_name.keys()
     by_name |= {info.name: info for name in names for info in cluster.indices(name)}
     readable = [info for _, info in sorted(by_name.items()) if has_readable_record(info)]
     return [info for info in readable if is_destination(info)]

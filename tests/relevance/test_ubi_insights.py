@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, NotFound, Unreachable
 from hybridr.relevance.clicks import ubi
 from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, UbiWriter
@@ -29,8 +30,8 @@ class Written:
         self.open = threading.Event()
         self.open.set()
 
-    def exists(self, name: str) -> bool:
-        return name in self.made
+    def indices(self, name: str) -> list[IndexInfo]:
+        return [IndexInfo(name, {}, self.made[name], {})] if name in self.made else []
 
     def patiently(self, work: Callable[[], Any], patience_s: float) -> Any:
         return work()

@@ -329,12 +329,16 @@ class Waiting(NamedTuple):
 
 
 class UbiWriter:
-    """Writes records into the UBI indices, creating these if missing; threads may share it, until `end`."""
+    """Writes records into the UBI indices, creating these if missing; threads may share it, until `end`.
+
+    Raises AccessDenied or ClusterError at once for an index that cannot be created or is closed.
+    """
 
     def __init__(self, cluster: Cluster, place: str, counted: Counted, limit: int = WAITING_BYTES) -> None:
         self.cluster, self.shown, self.counted, self.limit = cluster, place, counted, limit
         self._waiting: deque[Waiting] = deque()
-        self._queued_bytes, self._ended, self._existing = 0, False, set[str]()
+        self._queued_bytes, self._ended = 0, False
+        self._time_fields = {index: ready_time_field(cluster, index) for index in FIELDS}
         self._more = Condition()
         self._thread = Thread(target=self._work, name="hybridr-ubi", daemon=True)
         self._thread.start()
@@ -386,14 +390,15 @@ class UbiWriter:
     def _write(self, index: str, waiting: list[Waiting]) -> None:
         """Write the waiting entries to an index, and count those written, refused or failed."""
         try:
-            if index not in self._existing:
-                create_if_missing(self.cluster, index)
-                self._existing.add(index)
-            actions = [Action("", NEW_LINE + json_bytes(entry) + b"\n") for entry in self._named(waiting)]
+            if index not in self._time_fields:
+                self._time_fields[index] = ready_time_field(self.cluster, index)
+            name = self._time_fields[index]
+            entries = [{**entry, name: entry["timestamp"]} for entry in self._named(waiting)]
+            actions = [Action("", NEW_LINE + json_bytes(entry) + b"\n") for entry in entries]
             done = write(self.cluster, index, actions, rejects=MemoryRejects(), patience_s=PATIENCE_S)
         except Exception as error:  # of any kind: later records may succeed
             if isinstance(error, NotFound):
-                self._existing.discard(index)
+                self._time_fields.pop(index, None)
             return self.counted(index, "failed", len(waiting))
         self.counted(index, "written", done.written)
         self.counted(index, "refused", done.rejected)
@@ -415,10 +420,17 @@ class UbiWriter:
         return entries
 
 
-def create_if_missing(cluster: Cluster, index: str) -> None:
-    """Create the index for UBI queries or events unless it exists. Raises AccessDenied."""
-    if cluster.exists(index):
-        return
-    settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
-    body = {"settings": {"index": settings}, "mappings": load_asset("mappings", f"{index}.json")}
-    make_index(cluster, index, body)
+def ready_time_field(cluster: Cluster, index: str) -> str:
+    """Return the field that needs the time of each record in the index for UBI queries or events: that of a
+    data stream, else `timestamp`. Creates a missing index.
+
+    Raises AccessDenied, and ClusterError for a closed index or for a missing data stream.
+    """
+    if not (infos := cluster.indices(index)):
+        settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+        body = {"settings": {"index": settings}, "mappings": load_asset("mappings", f"{index}.json")}
+        make_index(cluster, index, body)
+        return "timestamp"
+    require_not_closed(infos[-1])
+    stream = infos[-1].mappings.get("_data_stream_timestamp", {"timestamp_field": {"name": "timestamp"}})
+    return str(stream.get("timestamp_field", {}).get("name", "@timestamp"))

@@ -12,7 +12,7 @@ from hybridr.doctor.diagnosis import check_deployments, diagnose, trial_steps
 from hybridr.doctor.health_checks import Check, vector_checks
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
-from support.corpus import reindexed
+from support.corpus import drop_indices, reindexed
 from support.rights import PASSWORD, change_role, make_users
 
 
@@ -158,9 +158,12 @@ def test_indices_with_vectors_are_looked_at(cluster, index_name):
     assert [check for check in found.values() if check.ok is False] == []
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_name, in_place):
-    """A hidden or closed index with vectors in place was left out, and so was its deployment."""
+@pytest.mark.parametrize(("in_place", "start"), [(False, ""), (True, ""), (True, ".")])
+def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_name, in_place, start):
+    """A hidden or closed index with vectors in place was left out, and so was its deployment; then one whose
+    name begins with a dot.
+    """
+    index_name = f"{start}{index_name}"
     hidden = {"settings": {"number_of_replicas": 0, "index.knn": True, "index.hidden": True}}
     made = reindexed(cluster, index_name, 20, chosen=ReindexSettings(in_place=in_place), **hidden).destination
     assert made == (index_name if in_place else f"{index_name}-hybridr-1")
@@ -181,3 +184,5 @@ def test_hidden_and_closed_indices_with_vectors_are_looked_at(cluster, index_nam
     for name in (index_name, made):
         cluster.request("POST", path_of(name, "_open"))
     undeploy(cluster, index_name)
+    if start:
+        drop_indices(cluster, index_name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import NotFound
+from hybridr.errors import ClusterError, NotFound
 from hybridr.relevance.clicks import ubi
 from hybridr.relevance.clicks.clicks import GONE, Clicks, read_clicks
 from support.click_logs import people
@@ -85,6 +85,37 @@ def test_a_data_stream_of_clicks_is_read_like_an_index(cluster, index, log, monk
         for name in names.values():
             cluster.request("DELETE", path_of("_data_stream", name))
         cluster.request("DELETE", "/_index_template/t-clicked")
+
+
+@pytest.mark.parametrize("time", ["@timestamp", "timestamp", "when"])
+def test_records_are_written_into_a_data_stream_with_its_own_time_field(
+    cluster, index_name, monkeypatch, time
+):
+    """The cluster refused every record without its time field, which only /metrics told; a stream that a
+    template announces and nobody made refused them too.
+    """
+    monkeypatch.setattr(ubi, "FIELDS", {index_name: ["timestamp"]})
+    monkeypatch.setattr(ubi, "load_asset", lambda *_: {})
+    stream = {"index_patterns": [index_name], "data_stream": {"timestamp_field": {"name": time}}}
+    cluster.request("PUT", path_of("_index_template", index_name), stream)
+    counts = Counter()
+
+    def opened():
+        return ubi.UbiWriter(cluster, INDEX, lambda _, outcome, records: counts.update({outcome: records}))
+
+    try:
+        with pytest.raises(ClusterError, match="data streams only"):
+            opened()
+        cluster.request("PUT", path_of("_data_stream", index_name))
+        keeper = opened()
+        assert keeper.keep(index_name, [{"query_id": "q"}, {"timestamp": "2026-11-02T00:00:00Z"}])
+        keeper.end()
+        assert counts == {"written": 2, "refused": 0}
+        cluster.refresh(index_name)
+        assert cluster.count(index_name, {"term": {time: "2026-11-02"}}) == 1
+    finally:
+        cluster.request("DELETE", path_of("_data_stream", index_name))
+        cluster.request("DELETE", path_of("_index_template", index_name))
 
 
 def test_an_alias_that_shows_a_part_judges_that_part(cluster, index):
