@@ -29,7 +29,7 @@ import importlib, json, pkgutil, hybridr, hybridr_cli
 from hybridr.families import member_names
 for one in pkgutil.walk_packages(hybridr.__path__, "hybridr."):
     importlib.import_module(one.name)
-from hybridr_cli.stages import PACKAGES, STAGES
+from hybridr_cli.options import PACKAGES, STAGES
 from hybridr_cli.options import family_marks
 fields = [field for stage in PACKAGES for field in STAGES[stage].model_fields.values()]
 choices = [mark.choices for field in fields for mark in family_marks(field)]

@@ -15,7 +15,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.settings import TABLES, resolve_stage, resolved_values
 from hybridr.training.settings import AdaptSettings
 from hybridr_cli import main
-from hybridr_cli.stages import PACKAGES, STAGES
+from hybridr_cli.options import PACKAGES, STAGES
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

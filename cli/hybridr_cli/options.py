@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -21,10 +22,40 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from hybridr.families import OneOf
-    from hybridr.settings import Stage
-
 NUMBERS_AND_PATHS = (bool, int, float, Path)
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+
+
+PACKAGES = {
+    "ClusterSettings": "cluster",
+    "NodeSettings": "cluster",
+    "LoadSettings": "cluster",
+    "AdaptSettings": "training",
+    "DamSettings": "training",
+    "RemSettings": "training",
+    "ReindexSettings": "indexing",
+    "SearchSettings": "search",
+    "DeploySettings": "serving",
+    "TuneSettings": "relevance",
+    "ServeSettings": "serving",
+    "AssessorSettings": "serving",
+    "McpSettings": "serving",
+}
+"""The settings classes (stages) in the order of `hybridr settings`; each is declared in the `settings.py` of
+this package."""
+
+
+class Stages(dict[str, Any]):
+    """The settings classes by name, each imported when it is read."""
+
+    def __missing__(self, name: str) -> Any:
+        if name not in PACKAGES:
+            raise KeyError(name)
+        self[name] = getattr(import_module(f"hybridr.{PACKAGES[name]}.settings"), name)
+        return self[name]
+
+
+STAGES = Stages()
 
 
 class Only:
@@ -42,8 +73,6 @@ class Only:
 
 def verb_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a verb function without its session, with evaluated annotations."""
-    from .stages import STAGES
-
     # A verb's module imports stages for the type checker only, so that `hybridr --help` starts fast.
     return list(inspect.signature(function, eval_str=True, locals=STAGES).parameters.values())[1:]
 
@@ -67,9 +96,12 @@ def typer_options(parameter: inspect.Parameter, *, members: bool = True) -> list
 
 def option_names(parameter: inspect.Parameter) -> Sequence[str]:
     """Return the names of the options for one parameter of a verb."""
+    from hybridr.settings import Option
+
     kind, only = split_annotation(parameter.annotation)
     if is_stage(kind):
-        return only.names or default_option_names(kind)
+        fields = kind.model_fields.items()
+        return only.names or [name for name, field in fields if Option(None) not in field.metadata]
     return [field.name for field in dataclasses.fields(kind)] if is_option_group(kind) else [parameter.name]
 
 
@@ -80,15 +112,12 @@ def parameter_value(
     kind, _ = split_annotation(parameter.annotation)
     flags = {name: values[name] for name in option_names(parameter)}
     if is_stage(kind):
-        return resolve(kind, **placeholders(kind, flags), **flags)
+        required = (name for name, field in kind.model_fields.items() if field.is_required())
+        placeholders = {
+            name: "-" for name in required if name not in flags
+        }  # the verb has no option for them
+        return resolve(kind, **placeholders, **flags)
     return kind(**flags) if is_option_group(kind) else flags[parameter.name]
-
-
-def placeholders(stage: type[Stage], flags: Iterable[str]) -> dict[str, Any]:
-    """Return placeholder values for required fields of a stage that the verb has no option for."""
-    return {
-        name: "-" for name, field in stage.model_fields.items() if field.is_required() and name not in flags
-    }
 
 
 def split_annotation(annotation: Any) -> tuple[Any, Only]:
@@ -109,21 +138,19 @@ def is_option_group(kind: Any) -> bool:
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def default_option_names(stage: type[Stage]) -> list[str]:
-    """Return the names of a settings class's fields that are options by default."""
-    from hybridr.settings import Option
-
-    return [name for name, field in stage.model_fields.items() if Option(None) not in field.metadata]
-
-
 def stage_option(name: str, field: FieldInfo, replacement: str | None, members: bool) -> inspect.Parameter:
     """Return the typer option of a settings field; its value is None if the flag is absent.
 
+    It is called `--field-name` or by the field's own name, and `--no-…` too if the default is True.
     `replacement` replaces the default in the help.
     """
+    from hybridr.settings import Option
+
+    names = [mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name]
+    flag = names[0] if names else "--" + name.replace("_", "-")
     help, default = help_and_default(field, members)
     option = typer.Option(
-        *flag_names(name, field),
+        f"{flag}/--no-{flag[2:]}" if field.default is True else flag,
         help=help,
         show_default=replacement or default or False,
         metavar=metavar(field) if members else None,
@@ -131,15 +158,6 @@ def stage_option(name: str, field: FieldInfo, replacement: str | None, members: 
     # Choices and lists are texts for typer; the stage checks and splits them.
     kind = next((kind for kind in types_without_none(field.annotation) if kind in NUMBERS_AND_PATHS), str)
     return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-
-def flag_names(name: str, field: FieldInfo) -> list[str]:
-    """Return the option's names: `--field-name` or the field's own, with `--no-…` if the default is True."""
-    from hybridr.settings import Option
-
-    names = [mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name]
-    flag = names[0] if names else "--" + name.replace("_", "-")
-    return [f"{flag}/--no-{flag[2:]}" if field.default is True else flag]
 
 
 def types_without_none(annotation: Any) -> list[Any]:

@@ -46,7 +46,8 @@ class Verb(TyperCommand):
         """Parse the arguments; with --help the options list the plug-ins to choose from."""
         self.make_options(members="--help" in args)
         rest = super().parse_args(ctx, args)
-        typed = [option for option in self.params if is_typed(ctx, option)]
+        sources = ((option, ctx.get_parameter_source(option.name)) for option in self.params)
+        typed = [option for option, source in sources if source.name == "COMMANDLINE"]
         self.flags = {str(option.name): option.opts[0] for option in typed}
         return rest
 
@@ -84,11 +85,6 @@ class Verb(TyperCommand):
         call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         call.__annotations__ = {option.name: option.annotation for option in options}
         return call
-
-
-def is_typed(context: Any, option: Any) -> bool:
-    """Return whether an option stands on the command line."""
-    return bool(context.get_parameter_source(option.name).name == "COMMANDLINE")
 
 
 def version_option() -> Any:

@@ -45,8 +45,7 @@ from ..indexing.terms.fitting import (
 from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
 from ..languages import WORD, word_count
-from ..relevance.answering import EXCERPTS, MAX_EXCERPT, SEARCHED_QUERIES
-from ..relevance.unanswerable_queries import unanswerable_queries
+from ..relevance.answering import EXCERPTS, MAX_EXCERPT, SEARCHED_QUERIES, unanswerable_queries
 from ..search.calibration import is_reference
 from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW

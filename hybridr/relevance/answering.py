@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from shlex import quote
 from statistics import mean, median
@@ -30,7 +33,6 @@ from ..search.checks import encoder_for
 from ..search.retrieval import first_score
 from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
-from .unanswerable_queries import unanswerable_queries
 
 SEARCHED_QUERIES, MIN_QUERIES = 400, 40
 """Unanswerable queries that are searched, and the fewest usable ones that measure a share of 5 %."""
@@ -42,6 +44,59 @@ CONFIDENCES, EXAMINED_HITS = (0.8, 0.9, 0.95, 0.99), 10
 """Confidences that are tried on judged queries, and the number of hits examined."""
 GRID = np.linspace(0, 1, 101)
 ENGLISH = "en"
+DRAWS, THINGS = 13, 2 / 3
+"""Seed of the drawn queries, and the share of those about things rather than deeds."""
+OF_THINGS = (
+    "{}",
+    "what is known about {}",
+    "{} explained",
+    "why do people worry about {}",
+    "who first wrote about {}",
+    "the effect of {} on prices",
+    "how much do {} cost",
+    "which is better, {} or {}",
+    "{} {}",
+    "is there a link between {} and {}",
+    "when did {} begin",
+    "{} increase the risk of {}",
+    "I am looking for material on {}, how it is measured, and how it compares with {}",
+    "what methods are there to study {} and what were the results of experiments with {}",
+)
+OF_DEEDS = (
+    "{}",
+    "how to {}",
+    "how do I {}",
+    "what is the best way to {}",
+    "can I {} by myself",
+    "{} step by step",
+    "do I need a licence to {}",
+    "what do I need before I {} for the first time, and what goes wrong most often",
+)
+
+
+@cache
+def words_by_subject() -> dict[str, tuple[list[str], list[str]]]:
+    """Return the words of each subject: the things that people ask about, and what they do."""
+    text = resources.files(__package__).joinpath("unanswerable_queries.txt").read_text(encoding="utf-8")
+    by_subject = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            subject, _, words = line.partition(" = ")
+            things, _, deeds = words.partition(" | ")
+            by_subject[subject] = (things.split(", "), deeds.split(", "))
+    return by_subject
+
+
+@cache
+def unanswerable_queries(number: int) -> list[str]:
+    """Return this number of different queries, spread evenly over the subjects; some thousands exist."""
+    draw, queries = random.Random(DRAWS), dict[str, None]()
+    while len(queries) < number:
+        for things, deeds in words_by_subject().values():
+            of_things = draw.random() < THINGS
+            form, words = (draw.choice(OF_THINGS), things) if of_things else (draw.choice(OF_DEEDS), deeds)
+            queries[form.format(*draw.sample(words, form.count("{}")))] = None
+    return draw.sample(list(queries), number)
 
 
 class ThresholdCost(NamedTuple):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..cluster.aliases import resolve_complete
 from ..cluster.connection import Cluster, drop_index, path_of
 from ..cluster.destinations import Change, event_change, resolve, rewrite
-from ..cluster.record import IndexInfo, Record
+from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import to_stored_values
 from ..cluster.writing import Action, MemoryRejects, bulk_action, write_past_pipelines
@@ -57,7 +57,6 @@ from ..search.signals import FAMILY
 from ..search.signals.memory import SAME
 from ..search.systems import check_collection
 from .judgement import QueryCandidates, fetch_candidates, measure_scores
-from .ranking_record import replace_values
 
 MAX_TRIED_QUERIES = 1_000
 DRAW_SEED = 13
@@ -103,10 +102,6 @@ class Rehearsal:
                 "helps where users word a need differently from the texts"
             )
         return lines
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {**asdict(self), "advice": self.advice}
 
 
 def rehearse(
@@ -223,7 +218,7 @@ class LearnResult(Reported):
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        rehearsal = self.rehearsal.to_json() if self.rehearsal else None
+        rehearsal = self.rehearsal and {**asdict(self.rehearsal), "advice": self.rehearsal.advice}
         return {**super().to_json(), "rehearsal": rehearsal}
 
 
@@ -331,6 +326,31 @@ def write_memory(
     jobs = {side.job for side in memories if side is not None}
     drop_memories(cluster, info.name, keep={memory, *(memory_name(info.name, job) for job in jobs)})
     return memory
+
+
+def replace_values(
+    cluster: Cluster, info: IndexInfo, event: Event, details: dict[str, Any], **changes: Any
+) -> IndexInfo:
+    """Change values of an index's record, with an event in its history; return the new description.
+
+    Raises DataError if another command changed these values since `info` was read: its result stays.
+    """
+    original = {name: getattr(info.record, name) for name in changes}
+
+    def change(record: Record) -> Record:
+        """Return the record with the changes. Raises DataError if another command changed it."""
+        current = {name: getattr(record, name) for name in changes}
+        if current == changes != original:  # an earlier attempt wrote it, but its answer was lost
+            return record
+        if current != original:
+            raise DataError(
+                f"another command changed the {' and '.join(changes)} of '{info.name}' meanwhile; its result "
+                "is kept",
+                hint="run the same command again, if yours is to replace it",
+            )
+        return event_change(event, details, **changes)(record)
+
+    return rewrite(cluster, info.name, change, settled=True)
 
 
 def require_unchanged(cluster: Cluster, created: IndexInfo) -> None:

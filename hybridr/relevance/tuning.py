@@ -57,8 +57,7 @@ from .judgement import (
     variants,
     weight_landscape,
 )
-from .learning import without_memory
-from .ranking_record import replace_values
+from .learning import replace_values, without_memory
 from .settings import MIN_JUDGED, TuneSettings
 
 MIN_LOGGED, MAX_LOGGED = 100, 500

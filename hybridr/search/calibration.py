@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import chain
-from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -196,23 +193,6 @@ class PlainQuery(NamedTuple):
 
     fields: Sequence[str]
     queries: Callable[[Sequence[str]], Sequence[dict[str, Any]]]
-
-
-def read_template(
-    file: Path | None, info: IndexInfo, plain: PlainQuery, cluster: Cluster | None
-) -> Template | None:
-    """Return the user's lexical query template from a file, scaled to the plain query if a cluster can
-    measure that; None without a file.
-    """
-    if file is None:
-        return None
-    template = Template.read(file)
-    if cluster is None:
-        return template
-    probes = chain(
-        template_field_probes(cluster, info, plain, template), document_probes(cluster, info, plain)
-    )
-    return replace(template, scale=measure_template_scale(cluster, info, probes, template) or 1)
 
 
 class Probes(NamedTuple):

@@ -317,8 +317,12 @@ class ClientQueries:
             return parsed
         if parsed.required_match and recall == "all":
             return NotRanked(parsed.required_match)
-        if (reason := self.text_obstacle(parsed.text)) or parsed.words is None:
-            return reason or parsed
+        if len(parsed.text) > self.limit:
+            return NotRanked("too_long")
+        if not (has_visible_text(parsed.text) and is_unicode(parsed.text)):
+            return NotRanked("no_text")
+        if parsed.words is None:
+            return parsed
         scale = self.shapes.scale(parsed.words, parsed.strings)
         if scale is None:
             return NotRanked("calibrating")
@@ -326,12 +330,6 @@ class ClientQueries:
             shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MAX_SHOWN]
             return NotRanked("scale", shape)
         return parsed._replace(scale=scale)
-
-    def text_obstacle(self, text: str) -> NotRanked | None:
-        """Return why a text cannot be encoded; None if it can."""
-        if len(text) > self.limit:
-            return NotRanked("too_long")
-        return None if has_visible_text(text) and is_unicode(text) else NotRanked("no_text")
 
     def split_query(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,12 @@ from .calibration import (
     MINILM_SPREAD,
     PlainQuery,
     cosine_scale,
+    document_probes,
     measure_gain,
-    read_template,
+    measure_template_scale,
     scale_factor,
     stored_whitening,
+    template_field_probes,
 )
 from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
@@ -292,9 +295,17 @@ class SearchContext:
     @cached_property
     def template(self) -> Template | None:
         """Return the user's lexical query template, if any, scaled if a retriever sends it unchanged."""
+        if self.settings.query_template is None:
+            return None
+        template = Template.read(self.settings.query_template)
         of_words = any(kind.of_words for kind in retrievers_of(self.mode, self.settings))
-        measuring_cluster = self.cluster if of_words and not self.fusion.rescores else None
-        return read_template(self.settings.query_template, self.info, self.plain, measuring_cluster)
+        if not of_words or self.fusion.rescores:
+            return template
+        cluster, info, plain = self.cluster, self.info, self.plain
+        probes = chain(
+            template_field_probes(cluster, info, plain, template), document_probes(cluster, info, plain)
+        )
+        return replace(template, scale=measure_template_scale(cluster, info, probes, template) or 1)
 
     @cached_property
     def own_queries(self) -> TemplateQueries | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.record import IndexInfo
@@ -45,9 +45,20 @@ def expand_queries(
         best = {hit["_id"]: hit["_score"] for hit in hits}
         clauses = []
         for field in fields:
-            words_only = makes_latin_terms(analyzers.get(field, ""), text)
-            field_vectors = {doc: vectors[doc].get(field, {}) for doc in best}
-            weights = weighted_terms(query.get(field, {}), field_vectors, best, words_only=words_only)
+            field_vectors = [vectors[doc].get(field, {}) for doc in best]
+            terms = [vector.get("terms", {}) for vector in field_vectors]
+            sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in field_vectors]
+            query_terms = query.get(field, {}).get("terms", {})
+            weights = rm3(
+                [term for term, entry in query_terms.items() for _ in range(entry["term_freq"])],
+                [
+                    ({term: entry["term_freq"] for term, entry in entries.items()}, score)
+                    for entries, score in zip(terms, best.values(), strict=True)
+                ],
+                {term: entry["doc_freq"] for entries in terms for term, entry in entries.items()},
+                max(sizes, default=0),
+                words_only=makes_latin_terms(analyzers.get(field, ""), text),
+            )
             clauses += [
                 {"term": {field: {"value": term, "boost": weight}}}
                 for term, weight in weights.items()
@@ -58,38 +69,9 @@ def expand_queries(
     return queries
 
 
-def weighted_terms(
-    query: Mapping[str, Any],
-    field_vectors: Mapping[str, Mapping[str, Any]],
-    scores: Mapping[str, float],
-    *,
-    words_only: bool,
-) -> dict[str, float]:
-    """Return a field's weighted terms by RM3, from the term vectors of the query and its best documents."""
-    terms = {doc: vector.get("terms", {}) for doc, vector in field_vectors.items()}
-    sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in field_vectors.values()]
-    return rm3(
-        [term for term, entry in query.get("terms", {}).items() for _ in range(entry["term_freq"])],
-        [
-            FeedbackDocument({term: entry["term_freq"] for term, entry in terms[doc].items()}, score)
-            for doc, score in scores.items()
-        ],
-        {term: entry["doc_freq"] for entries in terms.values() for term, entry in entries.items()},
-        max(sizes, default=0),
-        words_only=words_only,
-    )
-
-
-class FeedbackDocument(NamedTuple):
-    """A document of the first search: term -> frequency, and its score."""
-
-    terms: Mapping[str, int]
-    score: float
-
-
 def rm3(
     query: Sequence[str],
-    documents: Sequence[FeedbackDocument],
+    documents: Sequence[tuple[Mapping[str, int], float]],
     document_frequencies: Mapping[str, int],
     collection_size: int,
     *,
@@ -97,15 +79,16 @@ def rm3(
 ) -> dict[str, float]:
     """Return the weighted terms of the expanded query; weights sum to 1.
 
-    `query` are analysed terms; repeated ones count twice. `words_only` drops terms other than `[a-z0-9]+`.
-    Ties are broken by the alphabet.
+    `query` are analysed terms; repeated ones count twice. `documents` are those of the first search: the
+    frequency of each term, and the score. `words_only` drops terms other than `[a-z0-9]+`. Ties are broken by
+    the alphabet.
     """
     relevance: dict[str, float] = {}
-    for document in documents:
+    for frequencies, score in documents:
         terms = strongest(
             {
                 term: float(frequency)
-                for term, frequency in document.terms.items()
+                for term, frequency in frequencies.items()
                 if len(term) in TERM_LENGTHS
                 and document_frequencies.get(term, 0) <= MAX_DOCUMENT_SHARE * collection_size
                 and (not words_only or WORD.fullmatch(term))
@@ -114,7 +97,7 @@ def rm3(
         norm = sum(terms.values())
         if norm > MIN_NORM:
             for term, frequency in terms.items():
-                relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
+                relevance[term] = relevance.get(term, 0.0) + frequency / norm * score
     original = normalised({term: float(query.count(term)) for term in query})
     model = normalised(strongest(relevance))
     if not model:

@@ -211,7 +211,7 @@ class Retrieval:
         """Return a hit with the scores of its retrievers, the parts of its score, and its text."""
         text, passage = shown_text(answer, self.fields)
         scores = {name: named_scores.get(name) for name in (*self.context.settings.shares, *query.retrievers)}
-        parts = query.explain(named_scores, ranked.score)
+        parts = self.fusion.parts(query, named_scores, ranked.score) if query.explained else None
         return ranked._replace(scores=scores, text=text, passage=passage, parts=parts)
 
     def fetch_pinned_hits(self, pins: Mapping[str, str], query: CompiledQuery) -> list[Hit]:

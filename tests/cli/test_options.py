@@ -19,9 +19,16 @@ from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import TABLES, NoOption, Option, Stage
 from hybridr.training.settings import RemSettings
-from hybridr_cli.options import Only, is_stage, split_annotation, typer_options, verb_parameters
+from hybridr_cli.options import (
+    PACKAGES,
+    STAGES,
+    Only,
+    is_stage,
+    split_annotation,
+    typer_options,
+    verb_parameters,
+)
 from hybridr_cli.session import Session
-from hybridr_cli.stages import PACKAGES, STAGES
 from hybridr_cli.verbs import Verb, app
 
 UNUSED = {"map"}  # a stage that no verb has options for: file and environment only

@@ -24,7 +24,7 @@ OWN = {
     "configuration.py": "/proc, which this kernel writes",
     "families.py": "modules of hybridr itself",
     "local.py": "assets, which come with hybridr",
-    "unanswerable_queries.py": "the list of what people ask elsewhere, which comes with hybridr",
+    "answering.py": "the list of what people ask elsewhere, which comes with hybridr",
     "loop.py": "/sys/fs/cgroup",
     "model_files.py": "the model card's template, which comes with hybridr",
     "machine.py": "/proc/cpuinfo",

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader, scores_as
 from hybridr.search.client_query import dense_filter
-from hybridr.search.fusions.absolute import wrapped_query
 from hybridr.search.fusions.pipeline import hybrid_query
 
 TYPES = {"text": "text", "title": "text", "title.english": "text", "category": "keyword", "price": "float"}
@@ -182,7 +181,8 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
         return {"function_score": {"query": MATCH, "functions": [script], "boost_mode": "replace"}}
 
     one = READER.read(replaced("_score * 2"))
-    assert wrapped_query({"new": {}}, one.wrappers)["function_score"]["query"] == {"new": {}}
+    [(part, _)] = one.wrappers
+    assert part == "query"
     assert reason_of(READER.read(replaced("doc['n'].value"))) == "functions"
 
 
@@ -285,7 +285,7 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
         return {"boosting": {"positive": functions(query=query, functions=[POPULAR]), **LESS}}
 
     one = READER.read(multiplied(MATCH))
-    assert wrapped_query({"script_score": {}}, one.wrappers) == multiplied({"script_score": {}})
+    assert one.wrappers == (("query", functions(functions=[POPULAR])), ("positive", {"boosting": LESS}))
 
 
 def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hybridr.search import feedback
-from hybridr.search.feedback import FeedbackDocument, rm3
+from hybridr.search.feedback import rm3
 
 FREQUENCIES = {"covid": 5, "virus": 5, "vaccine": 5, "the": 95, "market": 5, "stock": 5, "spread": 5}
 DOCUMENTS = [
-    FeedbackDocument({"covid": 3, "virus": 2, "vaccine": 1, "the": 9}, 4.0),
-    FeedbackDocument({"virus": 4, "market": 1, "stock": 1}, 2.0),
+    ({"covid": 3, "virus": 2, "vaccine": 1, "the": 9}, 4.0),
+    ({"virus": 4, "market": 1, "stock": 1}, 2.0),
 ]
 
 
@@ -29,12 +29,12 @@ def test_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_feedback_the_query_stays() -> None:
     assert rm3(["a1", "a1", "b1"], [], {}, 10) == {"a1": pytest.approx(2 / 3), "b1": pytest.approx(1 / 3)}
-    common = [FeedbackDocument({"the": 9}, 1.0)]
+    common = [({"the": 9}, 1.0)]
     assert rm3(["covid"], common, FREQUENCIES, 100) == {"covid": 1.0}
 
 
 def test_other_scripts_need_the_filter_off() -> None:
-    documents = [FeedbackDocument({"病毒": 2, "疫苗": 1}, 1.0)]
+    documents = [({"病毒": 2, "疫苗": 1}, 1.0)]
     frequencies = {"病毒": 1, "疫苗": 1}
     assert rm3(["病毒"], documents, frequencies, 100) == {"病毒": 1.0}
     found = rm3(["病毒"], documents, frequencies, 100, words_only=False)

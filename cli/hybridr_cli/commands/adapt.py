@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,7 +53,7 @@ def show_adaptation(session: Session, index: str, adaptation: AdaptResult) -> No
     output.line(f"encoder    {adaptation.folder}")
     if adaptation.promoted:
         output.line(f"next       hybridr reindex {quote(index)} --encoder {quote(str(adaptation.folder))}")
-    output.result(as_json(adaptation))
+    output.result({**asdict(adaptation), "folder": str(adaptation.folder), "gate": adaptation.gate.record()})
 
 
 def describe_fit(adaptation: AdaptResult) -> str:
@@ -71,10 +72,3 @@ def decision(adaptation: AdaptResult) -> str:
         return f"the folder holds the UNADAPTED encoder{evidence} (--force exports the adapted one)"
     suffix = "" if adaptation.gate.passed else ", forced against the gate"
     return f"the adapted encoder is promoted{evidence}{suffix}"
-
-
-def as_json(adaptation: AdaptResult) -> dict[str, Any]:
-    """Return the result of `adapt` as one JSON object."""
-    from dataclasses import asdict
-
-    return {**asdict(adaptation), "folder": str(adaptation.folder), "gate": adaptation.gate.record()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from hybridr.errors import quantity
 
 from ..session import Session
 from ..verbs import app, verb
-
-if TYPE_CHECKING:
-    from hybridr.relevance.clicks.clicks import ClickReport
 
 
 @verb(app, "clicks", cluster=True)
@@ -35,28 +32,7 @@ def clicks(
 
     target = session.index(index)
     result = target.clicks(log, progress=session.output.progress)
-    show_report(session, result.report)
-    changes = None
-    try:
-        changes = target.changes_since_learnt(result)
-    except HybridrError as error:  # the encoder may be missing here, or the memory be unreadable
-        session.output.note(f"not compared with what the index has learnt: {error.message}")
-    if changes is not None:
-        session.output.line(
-            f"{changes.learnt:,} queries were learnt before. Of the {changes.compared:,} judged now, "
-            f"{changes.same:,} were learnt with the same documents, {changes.others:,} with other documents, "
-            f"{changes.new:,} not yet"
-        )
-    if out is not None:
-        result.write(out)
-        next_command = f"hybridr learn {quote(index)} --beir {quote(str(out))} --dry-run"
-        session.output.line(f"judgements: {out}   next: {next_command}")
-    session.output.result(result.report.to_json() | {"changes": changes and changes.to_json()})
-
-
-def show_report(session: Session, report: ClickReport) -> None:
-    """Print what a click log contains and which judgements follow from it."""
-    line = session.output.line
+    report, line = result.report, session.output.line
     bots = f", {report.bots:,} of them bots and left out" if report.bots else ""
     line(
         f"{quantity(report.searches, 'search')} and {quantity(report.clicks, 'click')} of "
@@ -74,3 +50,19 @@ def show_report(session: Session, report: ClickReport) -> None:
     )
     for reason, count in report.left_out.items():
         line(f"left out: {count:,} {reason}")
+    changes = None
+    try:
+        changes = target.changes_since_learnt(result)
+    except HybridrError as error:  # the encoder may be missing here, or the memory be unreadable
+        session.output.note(f"not compared with what the index has learnt: {error.message}")
+    if changes is not None:
+        line(
+            f"{changes.learnt:,} queries were learnt before. Of the {changes.compared:,} judged now, "
+            f"{changes.same:,} were learnt with the same documents, {changes.others:,} with other documents, "
+            f"{changes.new:,} not yet"
+        )
+    if out is not None:
+        result.write(out)
+        next_command = f"hybridr learn {quote(index)} --beir {quote(str(out))} --dry-run"
+        line(f"judgements: {out}   next: {next_command}")
+    session.output.result(report.to_json() | {"changes": changes and changes.to_json()})

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import JudgedOptions, split_names
-from ..output import Output
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.evaluation.significance import BoundedMean
-    from hybridr.relevance.gate import EncoderComparison
 
 
 @verb(app, "compare", cluster=True)
@@ -31,19 +29,13 @@ def compare(
 
     Uses judged queries if there are at least 30, else queries made from documents. It can be resumed.
     """
-    target = session.index(index)
+    target, output = session.index(index), session.output
     comparison = target.compare(
         split_names(encoders),
         judgements.queries_for(target),
         fields=split_names(fields),
-        progress=session.output.progress,
+        progress=output.progress,
     )
-    show_comparison(session.output, comparison)
-    session.output.result(comparison.to_json())
-
-
-def show_comparison(output: Output, comparison: EncoderComparison) -> None:
-    """Print the table of compared encoders, the best one, the one to take, and the next command."""
     kind = "judged" if comparison.judged else "made from documents"
     output.line(
         f"{comparison.index}: {comparison.sampled:,} of {comparison.documents:,} documents, "
@@ -78,6 +70,7 @@ def show_comparison(output: Output, comparison: EncoderComparison) -> None:
         output.line("best       no clear winner: the first is not significantly better than all others (p)")
     output.line(f"take       {comparison.choice}")
     output.line(f"next       hybridr reindex {quote(comparison.index)} --encoder {quote(comparison.choice)}")
+    output.result(comparison.to_json())
 
 
 def mean_text(value: BoundedMean) -> str:

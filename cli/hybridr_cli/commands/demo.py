@@ -26,11 +26,21 @@ def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> No
         session.output.note(licence)
     session.output.note("Every step on the Python documentation; a second run skips finished steps.")
     training, progress = session.settings(AdaptSettings), session.output.progress
-    demonstration = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
+    done = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
     session.output.close()
-    session.output.result(demo_json(demonstration))
-    if not session.output.as_json:
-        show_demo(session, demonstration)
+    session.output.result(
+        {
+            "url": done.node.url,
+            "documents": done.loading.documents,
+            "promoted": done.adaptation.promoted,
+            "reindex": done.reindexing.to_json(),
+            "hits": [hit.to_json() for hit in done.hits],
+            "nearest": done.foreign.nearest.to_json() if done.foreign.nearest else None,
+            "evaluation": done.evaluation.to_json(),
+            "seconds": done.seconds,
+        }
+    )
+    show_demo(session, done)
 
 
 def show_demo(session: Session, demo: Demonstration) -> None:
@@ -70,17 +80,3 @@ def verdict(adaptation: AdaptResult) -> str:
     decision = "the adapted encoder is used" if adaptation.promoted else "the packaged encoder stays"
     work = f"{adaptation.steps} steps" if adaptation.steps else f"fitted {describe_fit(adaptation)}"
     return f"{work}; {decision}"
-
-
-def demo_json(demo: Demonstration) -> dict[str, object]:
-    """Return the result of the demo as JSON values."""
-    return {
-        "url": demo.node.url,
-        "documents": demo.loading.documents,
-        "promoted": demo.adaptation.promoted,
-        "reindex": demo.reindexing.to_json(),
-        "hits": [hit.to_json() for hit in demo.hits],
-        "nearest": demo.foreign.nearest.to_json() if demo.foreign.nearest else None,
-        "evaluation": demo.evaluation.to_json(),
-        "seconds": demo.seconds,
-    }

@@ -54,12 +54,6 @@ def inspect(
     inspection = session.index(index).inspect(
         fields=split_names(fields), encoder=encoder, progress=session.output.progress
     )
-    show_inspection(session, inspection)
-    session.output.result(inspection.to_json())
-
-
-def show_inspection(session: Session, inspection: Inspection) -> None:
-    """Print the report of `inspect`."""
     line = session.output.line
     line(
         f"{inspection.index}: {quantity(inspection.documents, 'document')} in "
@@ -83,6 +77,7 @@ def show_inspection(session: Session, inspection: Inspection) -> None:
     )
     for remark in inspection.advice:
         line(f"- {remark}")
+    session.output.result(inspection.to_json())
 
 
 def describe_lengths(inspection: Inspection) -> str:
@@ -158,7 +153,7 @@ def settings(session: Session) -> None:
     """List every setting with its value and where the value comes from."""
     from hybridr.settings import resolved_values
 
-    from ..stages import PACKAGES, STAGES
+    from ..options import PACKAGES, STAGES
 
     rows = [row for stage in PACKAGES for row in resolved_values(STAGES[stage], config=session.config)]
     lines = [

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """The options for what is measured: systems, run files, measures, baseline and qrels."""
+    """The options for what is measured (systems, run files, measures, baseline, qrels), and the files to
+    write.
+    """
 
     qrels: Annotated[Path | None, typer.Option(help="TREC or BEIR qrels instead of those of the split.")] = (
         None
@@ -43,12 +45,6 @@ class EvaluationOptions:
     baseline: Annotated[
         str | None, typer.Option(help="System that the others are tested against.", show_default="the first")
     ] = None
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """The options for the files to write."""
-
     runs: Annotated[Path | None, typer.Option(help="Folder to write TREC run files to.")] = None
     report: Annotated[
         Path | None, typer.Option(help="Report to write: .md, or .html with the top ten hits.")
@@ -79,7 +75,6 @@ def evaluate(
     session: Session,
     queries: JudgedOptions,
     options: EvaluationOptions,
-    files: ReportOptions,
     gate: BaselineOptions,
     name: Annotated[
         str | None, typer.Argument(help="Index with the collection; none: only the files of --run.")
@@ -104,7 +99,7 @@ def evaluate(
         templates=files_by_name("--query-template", options.query_template or ()),
         **vars(gate),
     )
-    output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
+    output: dict[str, Any] = {"report": options.report, "progress": session.output.progress}
     if name is None:
         session.refuse_options("needs an INDEX", "judgements", "query_template", "encoder", "systems")
         judged_queries = queries.in_folder()._replace(qrels=options.qrels)
@@ -114,9 +109,9 @@ def evaluate(
         judged_queries = queries.queries_for(index)._replace(qrels=options.qrels)
         settings = session.settings(SearchSettings)
         evaluation = index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, **output)
-    run_files = evaluation.write_runs(files.runs) if files.runs else {}
+    run_files = evaluation.write_runs(options.runs) if options.runs else {}
     title = f"{name or 'runs'}: {quantity(evaluation.queries, 'query')}"
-    show_evaluation(session, evaluation, title, files, run_files)
+    show_evaluation(session, evaluation, title, options.report, run_files)
     if gate.write and not evaluation.falls:
         session.output.note(f"baseline written: {gate.write}")
     if evaluation.falls:
@@ -142,11 +137,11 @@ def files_by_name(option: str, values: Sequence[str]) -> dict[str, Path]:
 
 
 def show_evaluation(
-    session: Session, evaluation: Evaluation, title: str, files: ReportOptions, run_files: dict[str, str]
+    session: Session, evaluation: Evaluation, title: str, report: Path | None, run_files: dict[str, str]
 ) -> None:
     """Print the tables of an evaluation, its remarks, and which files were written."""
     out = session.output
-    out.result(evaluation.to_json() | {"runs": run_files, "report": files.report and str(files.report)})
+    out.result(evaluation.to_json() | {"runs": run_files, "report": report and str(report)})
     out.table(*evaluation.table(), title=title)
     if evaluation.comparisons:
         out.line()
@@ -163,5 +158,5 @@ def show_evaluation(
         out.note(f"run written: {file}")
     if run_files and (left_out := evaluation.unwritable()):
         out.note(f"left out of the runs: {quantity(len(left_out), 'document')} with blanks in the id (TREC)")
-    if files.report:
-        out.note(f"report written: {files.report}")
+    if report:
+        out.note(f"report written: {report}")

@@ -16,7 +16,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.evaluation.significance import BoundedMean
-    from hybridr.relevance.learning import Forgetting, LearnResult, Rehearsal
+    from hybridr.relevance.learning import LearnResult
     from hybridr.serving.page.judgements import Assessment
     from hybridr.serving.settings import AssessorSettings
 
@@ -43,7 +43,14 @@ def learn(
         session.refuse_options("needs --endpoint", "model", "queries")
     index = session.index(name)
     if forget:
-        return show_forgotten(session, index.forget(dry_run=dry_run), dry_run)
+        done = index.forget(dry_run=dry_run)
+        session.output.result(done.to_json())
+        if done.memory is None:
+            return session.output.line(f"{done.index}: nothing was learnt")
+        predicate = "would be" if dry_run else "was"
+        return session.output.line(
+            f"{done.index}: {done.memory} {predicate} deleted, with all that was learnt"
+        )
     extra: dict[str, Any] = {}
     if assessor.endpoint:
         assessment = index.assess(assessor, encoder=encoder, progress=session.output.progress)
@@ -70,19 +77,8 @@ def show_assessment(session: Session, assessment: Assessment) -> None:
         line(f"  with {judge}: {pair['same']:.0%} of {pair['documents']:,} documents alike, {kappa}")
 
 
-def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
-    """Print which memory of learnt queries was, or would be, deleted."""
-    out = session.output
-    out.result(done.to_json())
-    if done.memory is None:
-        return out.line(f"{done.index}: nothing was learnt")
-    out.line(
-        f"{done.index}: {done.memory} {'would be' if dry_run else 'was'} deleted, with all that was learnt"
-    )
-
-
 def show_learnt(session: Session, name: str, result: LearnResult, dry_run: bool) -> None:
-    """Print how many queries were learnt, and how to undo that."""
+    """Print how many queries were learnt and how to undo that, or the gain that a dry run measured."""
     out = session.output
     predicate = "would be learnt" if dry_run else "learnt"
     out.line(
@@ -92,23 +88,18 @@ def show_learnt(session: Session, name: str, result: LearnResult, dry_run: bool)
     out.line(f"a query counts as similar from a cosine of {result.least:.2f}")
     if result.unused:
         out.line(f"left out: {result.unused:,} judged queries without a relevant document in the index")
-    if result.rehearsal:
-        return show_rehearsal(session, result.rehearsal)
-    out.line(f"in use from now on, by the signal memory; undo: hybridr learn {quote(name)} --forget")
-
-
-def show_rehearsal(session: Session, result: Rehearsal) -> None:
-    """Print the gain that learning would bring, as rehearsed on the judged queries, with advice."""
-    out = session.output
-    share = result.returning / result.asked
+    if (rehearsal := result.rehearsal) is None:
+        undo = f"hybridr learn {quote(name)} --forget"
+        return out.line(f"in use from now on, by the signal memory; undo: {undo}")
+    share = rehearsal.returning / rehearsal.asked
     out.line(
-        f"{result.returning:,} of {result.asked:,} judged queries ({share:.0%}) share a relevant document "
-        "with another one: their need returns"
+        f"{rehearsal.returning:,} of {rehearsal.asked:,} judged queries ({share:.0%}) share a relevant "
+        "document with another one: their need returns"
     )
-    out.line(f"{result.measure} {result.before:.4f} without it")
-    out.line(f"  where needs return as often as that: {gain_text(result.again)}")
-    out.line(f"  for needs that nobody judged:        {gain_text(result.new)}")
-    for line in result.advice:
+    out.line(f"{rehearsal.measure} {rehearsal.before:.4f} without it")
+    out.line(f"  where needs return as often as that: {gain_text(rehearsal.again)}")
+    out.line(f"  for needs that nobody judged:        {gain_text(rehearsal.new)}")
+    for line in rehearsal.advice:
         out.line(line)
 
 

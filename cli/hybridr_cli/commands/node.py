@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from ..session import Session
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.embedded.state import NodeState
     from hybridr.cluster.settings import NodeSettings
 
 node = group("node", "Start and stop a local OpenSearch node, for trials and tests.")
@@ -69,10 +68,11 @@ def status(
         raise NotFound(f"there is no node '{name}'; nodes: {others}", hint=hint)
     for error in damaged_states():
         session.output.warning(f"{error.message}; {error.hint}")
-    session.output.table(
-        ("node", "product", "version", "state", "url", "pid", "heap", "data"),
-        [node_row(state) for state in states],
-    )
+    rows = []
+    for state in states:
+        process = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
+        rows.append([state.name, state.product, state.version, *process, state.heap, state.data])
+    session.output.table(("node", "product", "version", "state", "url", "pid", "heap", "data"), rows)
     session.output.result({"nodes": [state.to_json() for state in states]})
 
 
@@ -85,9 +85,3 @@ def logs(session: Session, settings: Annotated[NodeSettings, Only("name")]) -> N
     for line in lines:
         session.output.line(line)
     session.output.result({"lines": lines})
-
-
-def node_row(state: NodeState) -> list[Any]:
-    """Return the table row of a node."""
-    process = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
-    return [state.name, state.product, state.version, *process, state.heap, state.data]

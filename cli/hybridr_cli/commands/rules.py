@@ -24,8 +24,8 @@ SHOWN_LEFT_OUT = 20  # rules
 
 
 @dataclass(frozen=True)
-class RuleCondition:
-    """The options for the queries to which a new rule applies; exactly one is needed."""
+class RuleOptions:
+    """The options for a new rule: the queries to which it applies (exactly one is needed), what it does."""
 
     text: Annotated[str | None, typer.Option(help="The query equals this text; case is ignored.")] = None
     words: Annotated[str | None, typer.Option(help="The query contains all these words.")] = None
@@ -33,12 +33,6 @@ class RuleCondition:
     pattern: Annotated[
         str | None, typer.Option(help="The query matches this regular expression somewhere.")
     ] = None
-
-
-@dataclass(frozen=True)
-class RuleAction:
-    """The options for what a new rule does."""
-
     pin: Annotated[
         list[str] | None, typer.Option(help="Id of a document to put on top; may be repeated.")
     ] = None
@@ -69,8 +63,7 @@ def rules(
         str | None, typer.Argument(metavar="[RULE|FILE]", help="Name of a rule, or a file of JSON lines.")
     ] = None,
     *,
-    condition: RuleCondition,
-    action: RuleAction,
+    options: RuleOptions,
     version: Annotated[
         int | None, typer.Option(min=1, help="List or export this earlier version of the rules.")
     ] = None,
@@ -85,7 +78,7 @@ def rules(
 
     if what != "add":
         command = f"hybridr rules {quote(name)} add RULE"
-        session.refuse_options(f"is for: {command}", *vars(condition), *vars(action))
+        session.refuse_options(f"is for: {command}", *vars(options))
     if what not in ("list", "export"):
         session.refuse_options("is for list and export", "version")
     else:
@@ -108,7 +101,7 @@ def rules(
         from .search import read_filter
 
         rule_name = require_subject(subject, "RULE")
-        values: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
+        values: dict[str, Any] = {**vars(options), "filter": read_filter(options.filter)}
         settings = {option: value for option, value in values.items() if value}
         new_rules = [read_rule({"name": rule_name, **settings}, f"rule {rule_name}")]
     show_change(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
@@ -134,7 +127,10 @@ def show_rules(session: Session, version: RulesVersion) -> None:
         (
             rule.name,
             ": ".join(rule.condition),
-            "; ".join(map(action_text, rule.actions.items())),
+            "; ".join(
+                f"{name} {', '.join(subject) if isinstance(subject, tuple) else json.dumps(subject)}"
+                for name, subject in rule.actions.items()
+            ),
             rule.by,
             rule.at,
         )
@@ -142,12 +138,6 @@ def show_rules(session: Session, version: RulesVersion) -> None:
     ]
     session.output.table(("rule", "applies to", "does", "by", "at"), rows)
     session.output.line(f"version {version.version}, by {version.by or '?'} at {version.at}")
-
-
-def action_text(action: tuple[str, Any]) -> str:
-    """Return a text that says what an action of a rule does."""
-    name, subject = action
-    return f"{name} {', '.join(subject) if isinstance(subject, tuple) else json.dumps(subject)}"
 
 
 def export_rules(session: Session, version: RulesVersion, file: str | None) -> None:

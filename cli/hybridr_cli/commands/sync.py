@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hybridr.errors import ClusterError
     from hybridr.indexing.reindexing import SyncResult
     from hybridr.indexing.settings import ReindexSettings
-    from hybridr.serving.gauges import SyncGauges
 
 OPTIONS = Only("max_docs_per_second")
 END_S = 30
@@ -56,8 +55,15 @@ def sync(
         show_round(session, result, dry_run=dry_run)
         raise typer.Exit(3 if result.rejected and not dry_run else 0)
     signals = stop_by_signals()
-    gauges = serve_gauges(session, name, metrics) if metrics else None
-    index.cluster.watch = gauges.calls if gauges else None
+    gauges = None
+    if metrics:
+        from hybridr.serving.gauges import SyncGauges
+
+        gauges = SyncGauges(name)
+        port = gauges.serve(metrics)
+        session.output.note(f"metrics on port {port}")
+        session.output.result({"event": "started", "metrics_port": port})
+        index.cluster.watch = gauges.calls
     missed = partial(show_failure, session)
     for result in index.sync_every(
         every_s, encoder=encoder, settings=settings, missed=missed, progress=progress
@@ -88,17 +94,6 @@ def stop_by_signals() -> list[int]:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return signals
-
-
-def serve_gauges(session: Session, name: str, place: str) -> SyncGauges:
-    """Serve the metrics of the rounds to Prometheus at `place`, [HOST:]PORT; return the gauges."""
-    from hybridr.serving.gauges import SyncGauges
-
-    gauges = SyncGauges(name)
-    port = gauges.serve(place)
-    session.output.note(f"metrics on port {port}")
-    session.output.result({"event": "started", "metrics_port": port})
-    return gauges
 
 
 def show_failure(session: Session, failure: ClusterError) -> None:

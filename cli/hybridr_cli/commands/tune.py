@@ -51,20 +51,16 @@ def tune(
     result = index.tune(queries, encoder=encoder, settings=settings, search=search, progress=progress)
     session.output.result(result.to_json())
     show_tuning(session, result)
-    show_use(session, name, result, dry_run)
+    in_use = ", ".join(result.in_use)
+    if dry_run:
+        effect = f"would be in use: {in_use}" if in_use else "nothing would change"
+        session.output.line(f"dry run: {effect}")
+    elif in_use:
+        session.output.line(f"in use from now on: {in_use}; undo: hybridr tune {quote(name)} --reset")
+    else:
+        session.output.line("in use from now on: the defaults; nothing was shown to be better")
     for problem in index.deployment_problems():
         session.output.note(f"deployed, but {problem}")
-
-
-def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> None:
-    """Print which tuned values searches use from now on, and how to undo that."""
-    names = result.in_use
-    if dry_run:
-        effect = f"would be in use: {', '.join(names)}" if names else "nothing would change"
-        return session.output.line(f"dry run: {effect}")
-    if not names:
-        return session.output.line("in use from now on: the defaults; nothing was shown to be better")
-    session.output.line(f"in use from now on: {', '.join(names)}; undo: hybridr tune {quote(name)} --reset")
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:

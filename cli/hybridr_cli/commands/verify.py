@@ -15,7 +15,6 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.index import Index
-    from hybridr.indexing.targets import Finding
 
 
 @verb(app, "verify", cluster=True)
@@ -58,18 +57,17 @@ def compare_with_source(session: Session, index: Index, encoder: Path | None, sa
     result = index.verify(encoder=encoder, sample=sample, progress=session.output.progress)
     session.output.result({**vars(result), "findings": [vars(f) for f in result.findings], "ok": result.ok})
     rows = [
-        (f.name, count_text(f), "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
+        (
+            f.name,
+            f.looked_at if f.of == "documents" else f"{f.looked_at} {f.of}",
+            "ok" if f.ok else f.detail or f"{len(f.differing)} differ",
+        )
         for f in result.findings
     ]
     session.output.table(("compared", "documents", "result"), rows)
     for problem in result.problems():
         session.output.line(problem)
     return result.ok
-
-
-def count_text(finding: Finding) -> int | str:
-    """Return how many documents a finding compared; for other things a text that names them."""
-    return finding.looked_at if finding.of == "documents" else f"{finding.looked_at} {finding.of}"
 
 
 def check_recall(

@@ -262,12 +262,6 @@ class CompiledQuery:
         conditions = {"must": [body.get("post_filter", {"match_all": {}})], **exclusion}
         return body | {"post_filter": {"bool": conditions}}
 
-    def explain(self, named: Scores, score: float) -> dict[str, float] | None:
-        """Return what each part adds to a hit's score, from the named scores in the answer; None if not
-        requested or not a sum.
-        """
-        return self.fusion.parts(self, named, score) if self.explained else None
-
 
 class CandidateLists(NamedTuple):
     """Candidates of a query by retriever: the lists they found, and their true scores for all candidates.

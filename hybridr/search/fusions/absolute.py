@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -113,7 +113,10 @@ class Absolute(Fusion):
         scoring: dict[str, Any] = {"bool": {"should": parts}}
         if query.wrappers:
             like_words = scores_like_words(scoring, query.scales, self.settings.dense_weight)
-            scoring = wrapped_query(scaled_query(like_words, query.client_scale), query.wrappers)
+            scoring = scaled_query(like_words, query.client_scale)
+        for part_name, wrapper in query.wrappers:
+            [(kind, options)] = wrapper.items()
+            scoring = {kind: {**options, part_name: scoring}}
         return Rescoring(
             {"bool": {"should": finders}},
             scoring,
@@ -195,14 +198,6 @@ def part_weights(
         {kind.name: (word_share if kind.of_words else 1.0) * factors[kind.name] for kind in kinds},
         {name: (total if name in learnt else 2 * of_words) * weight for name, weight in signals.items()},
     )
-
-
-def wrapped_query(query: dict[str, Any], wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return a query wrapped in a client's queries that change the score of a text."""
-    for part, wrapper in wrappers:
-        [(kind, body)] = wrapper.items()
-        query = {kind: {**body, part: query}}
-    return query
 
 
 def scores_like_words(query: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:

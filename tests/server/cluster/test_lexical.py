@@ -14,7 +14,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.formats import write_beir
 from hybridr.records import Document
-from hybridr.search.feedback import FeedbackDocument, rm3
+from hybridr.search.feedback import rm3
 from rankings import Formula
 
 LENGTHS = [1, 5, 23, 24, 25, 39, 40, 41, 57, 71, 90, 127, 150, 200, 301, 400] * 3
@@ -58,7 +58,7 @@ def test_rm3_is_bm25_of_the_weighed_terms(shelf, cluster, index_name):
     best = [place for place in sorted(range(len(first)), key=lambda place: -first[place]) if first[place] > 0]
     weights = rm3(
         ["w30", "w9"],
-        [FeedbackDocument(documents[place], first[place]) for place in best[:10]],
+        [(documents[place], first[place]) for place in best[:10]],
         Counter(term for document in documents for term in document),
         len(documents),
     )

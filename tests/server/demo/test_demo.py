@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.demo.demo import demonstrate
 from hybridr.encoders.opening import load_encoder
-from hybridr_cli.commands.demo import demo_json, show_demo
+from hybridr_cli.commands.demo import show_demo
 from hybridr_cli.session import Session
 
 pytestmark = pytest.mark.model
@@ -35,6 +35,6 @@ def test_demo_end_to_end(cluster, capsys):
     assert "adapt     fitted to 48 documents" in shown
     assert "Try next:" in shown
     assert len(shown.splitlines()) <= 40, "one screen"
-    assert demo_json(again)["documents"] == DOCUMENTS
+    assert again.loading.documents == DOCUMENTS
     for info in cluster.indices("pydocs*"):
         cluster.request("DELETE", f"/{info.name}")

@@ -14,8 +14,7 @@ from hybridr.errors import AccessDenied, DataError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms import storage
-from hybridr.relevance.answering import calibrate
-from hybridr.relevance.unanswerable_queries import unanswerable_queries
+from hybridr.relevance.answering import calibrate, unanswerable_queries
 from hybridr.status.standing import remove
 from support.corpus import bulk, drop_indices, fill_index, put
 from support.hashing import HashingEncoder

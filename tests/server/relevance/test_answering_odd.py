@@ -13,8 +13,7 @@ from hybridr.errors import DataError, FingerprintMismatch
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance import answering
-from hybridr.relevance.answering import MIN_QUERIES, calibrate
-from hybridr.relevance.unanswerable_queries import unanswerable_queries
+from hybridr.relevance.answering import MIN_QUERIES, calibrate, unanswerable_queries
 from hybridr.search.rules.rules import add_rules, remove_rules
 from support.chinese import texts as chinese
 from support.corpus import drop_indices, put, text_number

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hybridr.relevance.unanswerable_queries import fields, unanswerable_queries
+from hybridr.relevance.answering import unanswerable_queries, words_by_subject
 
 
 def test_there_are_thousands_of_them() -> None:
     found = unanswerable_queries(4000)
     assert len(set(found)) == 4000
     assert all(text.strip() and "{" not in text for text in found)
-    assert len(fields()) > 60
-    assert all(len(things) > 6 and len(deeds) > 1 for things, deeds in fields().values())
+    assert len(words_by_subject()) > 60
+    assert all(len(things) > 6 and len(deeds) > 1 for things, deeds in words_by_subject().values())
 
 
 def test_they_are_drawn_alike_and_of_all_fields() -> None:
@@ -19,7 +19,7 @@ def test_they_are_drawn_alike_and_of_all_fields() -> None:
     assert unanswerable_queries(400) == few
     met = [
         name
-        for name, of in fields().items()
+        for name, of in words_by_subject().items()
         if any(one in text for text in few for part in of for one in part)
     ]
-    assert len(met) == len(fields())
+    assert len(met) == len(words_by_subject())
