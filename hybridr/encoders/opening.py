@@ -397,7 +397,8 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     if reason := answers[key]:
         raise ModelError(
             f"{precision} of the backend {backend} does not work on this machine: {reason}",
-            hint=f"--precision fp32, or --backend onnx; where AMX is broken: export {'='.join(WITHOUT_AMX)}",
+            hint="HYBRIDR_REINDEX_PRECISION=fp32 before the same command; where AMX is broken: "
+            f"export {'='.join(WITHOUT_AMX)}",
         )
 
 

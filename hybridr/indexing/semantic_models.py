@@ -160,7 +160,8 @@ def semantic_fields(
 
 @contextmanager
 def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
-    """Create the models of a new index and yield their ids; delete them again if the block fails.
+    """Create the models of a new index and yield their ids; delete them again if the block fails, and those
+    of killed runs.
 
     Raises ClusterError, and FingerprintMismatch if their vectors are not the encoder's.
     """
@@ -173,11 +174,17 @@ def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
         require_answer(cluster, models, proposal.encoder)
         yield models
     except HybridrError:
-        stored = cluster.index_info(index).record.semantic if cluster.exists(index) else None
-        stored_ids = stored.model_dump(exclude={"fields", "added", "server"}).values() if stored else ()
-        deletions = remote_models.pipeline_model_deletions(cluster, models_name(index), keep=list(stored_ids))
-        remote_models.send_deletions(cluster, deletions)
+        delete_unused_models(cluster, index)
         raise
+    delete_unused_models(cluster, index)
+
+
+def delete_unused_models(cluster: Cluster, index: str) -> None:
+    """Delete the models and connectors made for an index that it does not use; all if it does not exist."""
+    stored = cluster.index_info(index).record.semantic if cluster.exists(index) else None
+    stored_ids = stored.model_dump(exclude={"fields", "added", "server"}).values() if stored else ()
+    deletions = remote_models.pipeline_model_deletions(cluster, models_name(index), keep=list(stored_ids))
+    remote_models.send_deletions(cluster, deletions)
 
 
 def require_answer(cluster: Cluster, models: SemanticModels, encoder: Encoder) -> None:

@@ -19,6 +19,8 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.errors import ModelError
 from hybridr.files.local import state_folder
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.settings import resolve_stage
 from support.tiny import tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
@@ -38,10 +40,15 @@ def test_a_trial_survives_a_child_that_dies_by_a_signal(tiny: Path) -> None:
 def test_a_trial_is_remembered(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for reason, found in (("died of SIGILL", "died"), ("", "died")):
         monkeypatch.setattr(opening, "try_backend", lambda *_, told=reason: told)
-        with pytest.raises(ModelError, match=found):
+        with pytest.raises(ModelError, match=found) as refused:
             opening.require_working(tiny, "bf16", "torch")
     file = state_folder() / opening.FILE
     assert len(json.loads(file.read_text())) == 1
+    name, value = str(refused.value.hint).split()[0].split("=")  # `sync` has no option for it
+    monkeypatch.setenv(name, value)
+    settings, _ = resolve_stage(ReindexSettings, {})
+    opening.require_backend("torch", str(settings.chosen_precision))
+    opening.load_encoder(tiny, precision=settings.chosen_precision, backend="onnx")
     file.write_text("{broken")
     opening.require_working(tiny, "bf16", "torch")
 

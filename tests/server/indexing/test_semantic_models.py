@@ -360,3 +360,17 @@ def test_models_go_where_the_index_cannot_be_made(wishes, monkeypatch):
     with pytest.raises(FingerprintMismatch, match="gives other vectors than the encoder"):
         reindex(cluster, INDEX, encoder, settings)
     assert (names_in(cluster), made(cluster)) == ([INDEX], [])
+    monkeypatch.undo()
+
+    def killed(*_: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(beside, "new_index_body", killed)
+    with pytest.raises(SystemExit):
+        reindex(cluster, INDEX, encoder, settings)
+    left = made(cluster)
+    monkeypatch.undo()
+    assert reindex(cluster, INDEX, encoder, settings).switched
+    assert (names_in(cluster)[:1], len(made(cluster))) == ([INDEX], len(left))
+    models = cluster.index_info(FIRST).record.semantic
+    assert set(search_ids(cluster, "models", models_name(FIRST))) == {models.model_id, models.search_model_id}
