@@ -155,6 +155,8 @@ def error_from_answer(status: int, error: Any) -> ClusterError:
         hint = "GET /_cluster/allocation/explain says why; then run the same command again"
         return ClusterError(problem, hint=hint, status=status)
     hint = next((help for pattern, help in HINTS.items() if re.search(pattern, f"{kind} {reason}")), None)
+    if hint and (blocked := re.search(r"index \[([^\]]+)\] blocked", reason)):
+        hint = hint.replace("INDEX", blocked[1])
     kind = TOO_LARGE if WINDOW in reason else kind
     refusal = f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")")
     return ClusterError(refusal, hint=hint, status=status, kind=kind)

@@ -336,19 +336,21 @@ def remove_earlier(
     Aliases that hybridr did not make move to `source`, the present index of that name. Returns the same as
     `remove`.
     """
-    refusal = None
-    if not discard:
-        check = partial(require_nothing_lost, cluster, info, source, "deletes them")
-        refusal = caught_refusal(check, dry_run=dry_run)
-    requests = cleanup_requests(cluster, info)
-    files = [text for text in index_texts() if text.uuid == info.uuid]
-    moves = moves_from([info], own_aliases(source.name, [info]), source.name)
 
     def final_check() -> None:
-        """Raise ClusterError for documents that clients wrote meanwhile."""
+        """Raise ClusterError for documents that clients wrote."""
         if not discard:
             require_nothing_lost(cluster, info, source, "deletes them")
 
+    def check() -> None:
+        """Raise ClusterError for a block of the index, or for documents that clients wrote."""
+        require_no_obstacle(alias_obstacles(cluster, info), "the removal")
+        final_check()
+
+    refusal = caught_refusal(check, dry_run=dry_run)
+    requests = cleanup_requests(cluster, info)
+    files = [text for text in index_texts() if text.uuid == info.uuid]
+    moves = moves_from([info], own_aliases(source.name, [info]), source.name)
     actions = delete_indices(cluster, [info], moves, final_check, dry_run=dry_run)
     return {
         "source": source.name,
@@ -437,13 +439,17 @@ def require_no_loss(
 def require_removable(
     view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, discard: bool
 ) -> None:
-    """Raise ClusterError if a block prevents that aliases move back to the source; unless `discard`, raise
-    also the errors of `require_no_loss`.
+    """Raise ClusterError if a block prevents that indices are deleted or that aliases move back to the source.
+
+    Unless `discard`, raise also the errors of `require_no_loss`.
     """
-    moves = moves_from(generations, own_aliases(source, generations), source)
-    if any(move.to for move in moves):
-        blocks = [block for info in view.indices(source) for block in alias_obstacles(view.cluster, info)]
-        require_no_obstacle(blocks, f"the way of aliases back to '{source}'")
+    own_names, infos = own_aliases(source, generations), list(generations)
+    if any(move.to for move in moves_from(generations, own_names, source)):
+        infos += view.indices(source)
+    infos += [info for info in view.indices(source) if own_names & info.aliases.keys()]
+    unique = {info.name: info for info in infos}.values()
+    blocks = [block for info in unique for block in alias_obstacles(view.cluster, info)]
+    require_no_obstacle(blocks, "the removal")
     if not discard:
         for info in generations[-1:]:
             require_no_rollover(view, info)

@@ -143,18 +143,25 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster, index_name
 
 
 @pytest.mark.parametrize("undo", [rollback, remove])
-@pytest.mark.parametrize("block", ["read_only", "read_only_allow_delete"])
-def test_a_dry_run_foresees_that_a_block_keeps_the_alias_from_the_source(cluster, index_name, block, undo):
+@pytest.mark.parametrize(
+    ("block", "suffix"),
+    [("read_only", ""), ("read_only_allow_delete", ""), ("read_only_allow_delete", "-hybridr-1")],
+)
+def test_a_dry_run_foresees_that_a_block_keeps_the_alias_where_it_is(
+    cluster, index_name, block, suffix, undo
+):
     fill_index(cluster, index_name, 5)
     cluster.request("PUT", path_of(index_name, "_alias", "app"))
     reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias="app"))
-    cluster.request("PUT", path_of(index_name, "_settings"), {"index": {f"blocks.{block}": True}})
+    blocked = f"{index_name}{suffix}"
+    cluster.request("PUT", path_of(blocked, "_settings"), {"index": {f"blocks.{block}": True}})
     foreseen = undo(cluster, index_name, dry_run=True)["refusal"]
     with pytest.raises(ClusterError, match=f"index.blocks.{block} is true") as refused:
         undo(cluster, index_name)
     assert foreseen == {"message": refused.value.message, "hint": refused.value.hint}
+    assert f"PUT /{blocked}/_settings" in str(refused.value.hint)
     assert alias_of(cluster, "app") == [f"{index_name}-hybridr-1"]
-    cluster.request("PUT", path_of(index_name, "_settings"), {"index": {f"blocks.{block}": None}})
+    cluster.request("PUT", path_of(blocked, "_settings"), {"index": {f"blocks.{block}": None}})
     undo(cluster, index_name)
     assert alias_of(cluster, "app") == [index_name]
 
