@@ -439,7 +439,7 @@ def require_no_loss(
 def require_removable(
     view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, discard: bool
 ) -> None:
-    """Raise ClusterError if a block prevents that indices are deleted or that aliases move back to the source.
+    """Raise ClusterError if a block prevents that indices are deleted or that aliases move to the source.
 
     Unless `discard`, raise also the errors of `require_no_loss`.
     """

@@ -197,7 +197,7 @@ def test_copies_of_each_shard() -> None:
             "PUT /INDEX/_settings",
         ),
         (
-            "index [p] blocked by: [FORBIDDEN/5/index read-only (api)];",
+            "index [p] blocked by: [FORBIDDEN/5/read-only];",
             'PUT /p/_settings {"index.blocks.read_only"',
         ),
         ("index [p] blocked by: [FORBIDDEN/7/index read (api)];", '{"index.blocks.read": null}'),

@@ -147,9 +147,7 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster, index_name
     ("block", "suffix"),
     [("read_only", ""), ("read_only_allow_delete", ""), ("read_only_allow_delete", "-hybridr-1")],
 )
-def test_a_dry_run_foresees_that_a_block_keeps_the_alias_where_it_is(
-    cluster, index_name, block, suffix, undo
-):
+def test_a_dry_run_foresees_that_a_block_keeps_the_alias(cluster, index_name, block, suffix, undo):
     fill_index(cluster, index_name, 5)
     cluster.request("PUT", path_of(index_name, "_alias", "app"))
     reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias="app"))
