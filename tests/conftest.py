@@ -118,6 +118,12 @@ def own_home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run coroutines among the tests, those marked `anyio`, in asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def cluster(own_home: Path) -> Iterator[Cluster]:
     """Start an embedded OpenSearch 3.6.0 for the whole session."""
     state = process.start(NodeSettings(name="default"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -139,17 +138,14 @@ def test_requests_carry_the_name_of_who_asks(hosts: tuple[Host, Host]) -> None:
     assert {name for *_, name in one.asked} == {"hybridr/status"}
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("given", "kept"),
     [(b"shop-42", "shop-42"), (b"", None), (b"two words", None), (b"x" * 201, None), (b"a\x00b", None)],
 )
-def test_the_server_hands_on_the_name_that_a_client_gave(hosts, given, kept):
+async def test_the_server_hands_on_the_name_that_a_client_gave(hosts, given, kept):
     assert opaque_id({"headers": [(b"x-opaque-id", given)]}) == kept
     cluster = connected(hosts[0].url, asked_by="hybridr/serve")
-
-    async def answer() -> None:
-        ASKED_BY.set(opaque_id({"headers": [(b"x-opaque-id", given)]}))
-        await SearchThreads(2).run(lambda: cluster.request("POST", "/docs/_search", {}))
-
-    asyncio.run(answer())
+    ASKED_BY.set(opaque_id({"headers": [(b"x-opaque-id", given)]}))
+    await SearchThreads(2).run(lambda: cluster.request("POST", "/docs/_search", {}))
     assert hosts[0].asked[-1][2] == (kept or "hybridr/serve")

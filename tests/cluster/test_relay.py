@@ -35,6 +35,9 @@ ASKED = ClientRequest(
 )
 
 
+pytestmark = pytest.mark.anyio
+
+
 def send(relay: Relay, request: ClientRequest) -> ClusterAnswer:
     return asyncio.run(relay.send(request))
 
@@ -60,13 +63,6 @@ def test_another_host_is_asked_where_the_first_is_away() -> None:
         assert send(Relay(ClusterSettings(url=f"{away},{cluster.url}")), ASKED).status == 200
     with pytest.raises(Unreachable, match="nothing answers at 127"):
         send(Relay(ClusterSettings(url=away)), ASKED)
-
-
-def test_errors_of_the_cluster_are_answers() -> None:
-    with recording() as cluster:
-        cluster.answers = [(429, b'{"error":"busy"}')]
-        answer = send(Relay(ClusterSettings(url=cluster.url)), ASKED)
-    assert (answer.status, answer.body) == (429, b'{"error":"busy"}')
 
 
 @pytest.mark.attack(106)
@@ -137,6 +133,10 @@ def named(head: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
+async def answer_by_name(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
+    writer.write(named(head))
+
+
 def relay_of(talker: Talker, **settings: Any) -> Relay:
     return Relay(ClusterSettings(url=talker.url, **settings))
 
@@ -175,7 +175,7 @@ PACKED = gzip.compress(b"{}")
         ),
     ],
 )
-def test_115_an_answer_ends_where_it_says(
+async def test_115_an_answer_ends_where_it_says(
     answer: bytes, status: int, body: bytes, reused: bool, bytewise: bool
 ):
     async def talk(_: bytes, __: Any, writer: asyncio.StreamWriter) -> None:
@@ -183,36 +183,28 @@ def test_115_an_answer_ends_where_it_says(
             writer.write(answer[place : place + (1 if bytewise else len(answer))])
             await asyncio.sleep(0)
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            for _ in range(2):
-                given = await relay.send(asking("docs"))
-                assert (given.status, given.body) == (status, body)
-                assert not {"transfer-encoding", "x-t", "x-early"} & {
-                    name.lower() for name, _ in given.headers
-                }
-            assert talker.connections == (1 if reused else 2)
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        for _ in range(2):
+            given = await relay.send(asking("docs"))
+            assert (given.status, given.body) == (status, body)
+            assert not {"transfer-encoding", "x-t", "x-early"} & {name.lower() for name, _ in given.headers}
+        assert talker.connections == (1 if reused else 2)
 
 
 @pytest.mark.attack(115)
-def test_115_an_answer_without_a_length_ends_with_its_connection_and_one_to_head_with_its_headers() -> None:
+async def test_115_an_answer_without_a_length_ends_with_its_connection_and_one_to_head_with_its_headers():
     async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + LENGTH + b"\r\n" if head.startswith(b"HEAD") else OK + b"\r\n{}")
         if not head.startswith(b"HEAD"):
             await writer.drain()
             writer.close()
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            for method, body in (("HEAD", b""), ("GET", b"{}"), ("HEAD", b""), ("GET", b"{}")):
-                assert (await relay.send(asking("docs", method))).body == body
-            assert talker.connections == 4
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        for method, body in (("HEAD", b""), ("GET", b"{}"), ("HEAD", b""), ("GET", b"{}")):
+            assert (await relay.send(asking("docs", method))).body == body
+        assert talker.connections == 4
 
 
 @pytest.mark.attack(115)
@@ -235,21 +227,18 @@ def test_115_an_answer_without_a_length_ends_with_its_connection_and_one_to_head
         b"HTTP/2.0 200 OK\r\n" + LENGTH + b"\r\n{}",
     ],
 )
-def test_115_an_answer_whose_end_could_be_read_in_two_ways_is_refused(answer: bytes) -> None:
+async def test_115_an_answer_whose_end_could_be_read_in_two_ways_is_refused(answer: bytes) -> None:
     async def talk(_: bytes, __: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker, timeout_s=5)
-            for count in (1, 2):
-                with pytest.raises(ClusterError) as caught:
-                    await relay.send(asking("docs"))
-                assert caught.value.kind != LATE
-                await gone(talker, count)
-            assert talker.ended == talker.connections == 2
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker, timeout_s=5)
+        for count in (1, 2):
+            with pytest.raises(ClusterError) as caught:
+                await relay.send(asking("docs"))
+            assert caught.value.kind != LATE
+            await gone(talker, count)
+        assert talker.ended == talker.connections == 2
 
 
 @pytest.mark.attack(115)
@@ -258,54 +247,48 @@ def test_115_an_answer_whose_end_could_be_read_in_two_ways_is_refused(answer: by
     "extra",
     [named(b"GET /theirs "), b"H", b"@@", b"HTTP/1.1 100 Continue\r\n\r\n", named(b"G /x ")[:40]],
 )
-def test_115_nobody_gets_what_follows_the_answer_of_another(extra: bytes, arrival: str) -> None:
-    async def main() -> None:
-        released = asyncio.Event()
+async def test_115_nobody_gets_what_follows_the_answer_of_another(extra: bytes, arrival: str) -> None:
+    released = asyncio.Event()
 
-        async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
-            writer.write(named(head))
-            if arrival != "with the answer":
-                await released.wait()
-            writer.write(extra)
+    async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(named(head))
+        if arrival != "with the answer":
+            await released.wait()
+        writer.write(extra)
 
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            for number in range(4):
-                released.clear()
-                assert (await relay.send(asking(f"own{number}"))).body == b"/own%d/_search" % number
-                released.set()
-                await asyncio.sleep(0.02 if arrival == "later" else 0)  # 0: this event loop has not read it
-            assert talker.connections == 4
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        for number in range(4):
+            released.clear()
+            assert (await relay.send(asking(f"own{number}"))).body == b"/own%d/_search" % number
+            released.set()
+            await asyncio.sleep(0.02 if arrival == "later" else 0)  # 0: this event loop has not read it
+        assert talker.connections == 4
 
 
 @pytest.mark.attack(108)
 @pytest.mark.parametrize(
     "sent", [b"", OK[:9], OK + b"X-A: 1", OK + LENGTH + b"\r\n{", CHUNKED + b"\r\n2\r\n{}\r\n"]
 )
-def test_108_a_cancelled_request_closes_its_connection_and_the_next_has_another(sent: bytes) -> None:
+async def test_108_a_cancelled_request_closes_its_connection_and_the_next_has_another(sent: bytes) -> None:
     async def talk(head: bytes, reader: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(named(head) if b"next" in head else sent)
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            assert (await relay.send(asking("next"))).body == b"/next/_search"
-            request = asyncio.create_task(relay.send(asking("left")))
-            await asyncio.sleep(0.05)
-            request.cancel()
-            await asyncio.gather(request, return_exceptions=True)
-            await gone(talker, 1)
-            assert talker.ended == 1
-            assert (await relay.send(asking("next"))).body == b"/next/_search"
-            assert talker.connections == 2
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        assert (await relay.send(asking("next"))).body == b"/next/_search"
+        request = asyncio.create_task(relay.send(asking("left")))
+        await asyncio.sleep(0.05)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await gone(talker, 1)
+        assert talker.ended == 1
+        assert (await relay.send(asking("next"))).body == b"/next/_search"
+        assert talker.connections == 2
 
 
 @pytest.mark.attack(108)
-def test_108_of_many_clients_that_come_and_leave_each_gets_its_own_answer() -> None:
+async def test_108_of_many_clients_that_come_and_leave_each_gets_its_own_answer() -> None:
     chance = random.Random(7)
 
     async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
@@ -315,101 +298,83 @@ def test_108_of_many_clients_that_come_and_leave_each_gets_its_own_answer() -> N
         await asyncio.sleep(chance.random() / 100)
         writer.write(answer[cut:])
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay, answered = relay_of(talker), 0
+    async with talking(talk) as talker:
+        relay, answered = relay_of(talker), 0
 
-            async def client(number: int) -> int:
-                right = 0
-                for turn in range(12):
-                    request = asyncio.create_task(relay.send(asking(f"n{number}-{turn}")))
-                    if chance.random() < 0.3:
-                        await asyncio.sleep(chance.random() / 100)
-                        request.cancel()
-                    with suppress(asyncio.CancelledError):
-                        assert (await request).body == b"/n%d-%d/_search" % (number, turn)
-                        right += 1
-                return right
+        async def client(number: int) -> int:
+            right = 0
+            for turn in range(12):
+                request = asyncio.create_task(relay.send(asking(f"n{number}-{turn}")))
+                if chance.random() < 0.3:
+                    await asyncio.sleep(chance.random() / 100)
+                    request.cancel()
+                with suppress(asyncio.CancelledError):
+                    assert (await request).body == b"/n%d-%d/_search" % (number, turn)
+                    right += 1
+            return right
 
-            answered = sum(await asyncio.gather(*(client(number) for number in range(80))))
-            assert answered > 600
-            assert talker.connections < 12 * 80
-            [host] = relay.hosts
-            assert len(host.idle) <= relays.KEPT_OPEN
-            for connection in host.idle:
-                connection.close()
-
-    asyncio.run(main())
+        answered = sum(await asyncio.gather(*(client(number) for number in range(80))))
+        assert answered > 600
+        assert talker.connections < 12 * 80
+        [host] = relay.hosts
+        assert len(host.idle) <= relays.KEPT_OPEN
+        for connection in host.idle:
+            connection.close()
 
 
-def test_an_answer_before_the_request_is_sent_is_taken_and_its_connection_closed() -> None:
+async def test_an_answer_before_the_request_is_sent_is_taken_and_its_connection_closed() -> None:
     async def talk(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
         await asyncio.sleep(0.2)
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            large = ClientRequest("POST", "/docs/_search", (), b" " * 30_000_000)
-            assert (await relay.send(large)).status == 413
-            assert not relay.hosts[0].idle
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        large = ClientRequest("POST", "/docs/_search", (), b" " * 30_000_000)
+        assert (await relay.send(large)).status == 413
+        assert not relay.hosts[0].idle
 
 
-def test_a_large_request_arrives_whole() -> None:
+async def test_a_large_request_arrives_whole() -> None:
     body = random.Random(7).randbytes(3_000_000)
 
     async def talk(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert b"Content-Length: 3000000\r\n" in head
         writer.write(named(b"G /same ") if await reader.readexactly(len(body)) == body else b"")
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            for _ in range(2):
-                assert (await relay.send(ClientRequest("POST", "/_search", (), body))).body == b"/same"
-            assert talker.connections == 1
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        for _ in range(2):
+            assert (await relay.send(ClientRequest("POST", "/_search", (), body))).body == b"/same"
+        assert talker.connections == 1
 
 
-def test_a_connection_that_the_cluster_closed_meanwhile_is_not_used() -> None:
+async def test_a_connection_that_the_cluster_closed_meanwhile_is_not_used() -> None:
     async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(named(head))
         await writer.drain()
         asyncio.get_running_loop().call_later(0.01, writer.close)
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker)
-            for number in range(3):
-                assert (await relay.send(asking(f"own{number}"))).body == b"/own%d/_search" % number
-                await asyncio.sleep(0.05)
-            assert talker.connections == 3
-            assert len(relay.hosts[0].idle) <= 1
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker)
+        for number in range(3):
+            assert (await relay.send(asking(f"own{number}"))).body == b"/own%d/_search" % number
+            await asyncio.sleep(0.05)
+        assert talker.connections == 3
+        assert len(relay.hosts[0].idle) <= 1
 
 
-def test_a_host_that_goes_away_leaves_its_requests_to_the_next() -> None:
-    async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
-        writer.write(named(head))
-
+async def test_a_host_that_goes_away_leaves_its_requests_to_the_next() -> None:
     async def leave(_: bytes, __: Any, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async def main() -> None:
-        seen: list[tuple[str, str]] = []
-        async with talking(leave) as away, talking(talk) as there:
-            hosts = ClusterSettings(url=f"{away.url},{there.url}")
-            relay = Relay(hosts, lambda api, _, kind: seen.append((api, kind)))
-            assert (await relay.send(asking("docs"))).body == b"/docs/_search"
-        assert seen == [("_search", "unreachable"), ("_search", "")]
-        with pytest.raises(Unreachable, match="nothing answers at 127"):
-            await Relay(hosts).send(asking("docs"))
-
-    asyncio.run(main())
+    seen: list[tuple[str, str]] = []
+    async with talking(leave) as away, talking(answer_by_name) as there:
+        hosts = ClusterSettings(url=f"{away.url},{there.url}")
+        relay = Relay(hosts, lambda api, _, kind: seen.append((api, kind)))
+        assert (await relay.send(asking("docs"))).body == b"/docs/_search"
+    assert seen == [("_search", "unreachable"), ("_search", "")]
+    with pytest.raises(Unreachable, match="nothing answers at 127"):
+        await Relay(hosts).send(asking("docs"))
 
 
 @pytest.mark.attack(115)
@@ -423,25 +388,22 @@ def test_a_host_that_goes_away_leaves_its_requests_to_the_next() -> None:
         (CHUNKED + b"\r\n" + b"1\r\n \r\n" * 200, Bounds(1_000, 30), TOO_LARGE),
     ],
 )
-def test_115_an_answer_is_waited_for_and_read_within_its_bounds(
+async def test_115_an_answer_is_waited_for_and_read_within_its_bounds(
     sent: bytes, bounds: Bounds, kind: str
 ) -> None:
     async def talk(_: bytes, __: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
 
-    async def main() -> None:
-        async with talking(talk) as talker:
-            relay = relay_of(talker, timeout_s=0.4)
-            relay.bounds = bounds
-            began = time.monotonic()
-            with pytest.raises(ClusterError) as caught:
-                await relay.send(asking("docs"))
-            assert caught.value.kind == kind
-            assert time.monotonic() - began < 5
-            await gone(talker, 1)
-            assert talker.ended == 1
-
-    asyncio.run(main())
+    async with talking(talk) as talker:
+        relay = relay_of(talker, timeout_s=0.4)
+        relay.bounds = bounds
+        began = time.monotonic()
+        with pytest.raises(ClusterError) as caught:
+            await relay.send(asking("docs"))
+        assert caught.value.kind == kind
+        assert time.monotonic() - began < 5
+        await gone(talker, 1)
+        assert talker.ended == 1
 
 
 @pytest.mark.attack(106)
@@ -461,29 +423,23 @@ def test_106_a_header_that_would_be_read_as_two_is_not_sent(header: tuple[str, s
         assert cluster.heard == []
 
 
-def test_a_certificate_is_checked_as_the_settings_say(tmp_path: Path) -> None:
+async def test_a_certificate_is_checked_as_the_settings_say(tmp_path: Path) -> None:
     files = certificate(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files["tls_cert"], files["tls_key"])
 
-    async def talk(head: bytes, _: Any, writer: asyncio.StreamWriter) -> None:
-        writer.write(named(head))
-
-    async def main() -> None:
-        async with talking(talk, context) as talker:
-            relay = relay_of(talker, ca_certs=files["tls_cert"])
-            for _ in range(3):
-                assert (await relay.send(asking("docs"))).body == b"/docs/_search"
-            assert talker.connections == 1
-            assert (await relay_of(talker, verify_certs=False).send(asking("docs"))).status == 200
-            by_name = ClusterSettings(
-                url=talker.url.replace("127.0.0.1", "localhost"), ca_certs=files["tls_cert"], user="u"
-            )
-            foreign = relay_of(talker, ca_certs=certificate(other)["tls_cert"])
-            for refused in (relay_of(talker), foreign, Relay(by_name)):
-                with pytest.raises(Unreachable, match="certificate verify failed"):
-                    await refused.send(asking("secret"))
-
-    asyncio.run(main())
+    async with talking(answer_by_name, context) as talker:
+        relay = relay_of(talker, ca_certs=files["tls_cert"])
+        for _ in range(3):
+            assert (await relay.send(asking("docs"))).body == b"/docs/_search"
+        assert talker.connections == 1
+        assert (await relay_of(talker, verify_certs=False).send(asking("docs"))).status == 200
+        by_name = ClusterSettings(
+            url=talker.url.replace("127.0.0.1", "localhost"), ca_certs=files["tls_cert"], user="u"
+        )
+        foreign = relay_of(talker, ca_certs=certificate(other)["tls_cert"])
+        for refused in (relay_of(talker), foreign, Relay(by_name)):
+            with pytest.raises(Unreachable, match="certificate verify failed"):
+                await refused.send(asking("secret"))

@@ -92,27 +92,24 @@ def test_the_openapi_page_tells_every_route():
     assert "http" not in page, "nothing is taken from elsewhere"
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("rounds", range(12))
-def test_a_request_that_ends_as_its_turn_comes_gives_the_turn_back(rounds: int):
+async def test_a_request_that_ends_as_its_turn_comes_gives_the_turn_back(rounds: int):
     """Whatever step of the loop it is ended at: a lost turn would shut large bodies out for good."""
 
     async def work(scope, receive, send):
         await asyncio.sleep(60)
 
-    async def end_early() -> int:
-        doorway = Doorway(work, ServeSettings(), Metrics(), ())
-        messages = [{"type": "http.request", "body": b" " * (LARGE_BYTES + 1), "more_body": False}]
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
 
-        async def receive():
-            return messages.pop() if messages else await asyncio.Event().wait()
-
-        scope = {"type": "http", "method": "POST", "path": "/v1/rank", "headers": []}
-        request = asyncio.create_task(doorway(scope, receive, receive))
-        for _ in range(rounds):
-            await asyncio.sleep(0)
-        request.cancel()
-        await asyncio.gather(request, return_exceptions=True)
+    doorway = Doorway(work, ServeSettings(), Metrics(), ())
+    messages = [{"type": "http.request", "body": b" " * (LARGE_BYTES + 1), "more_body": False}]
+    scope = {"type": "http", "method": "POST", "path": "/v1/rank", "headers": []}
+    request = asyncio.create_task(doorway(scope, receive, receive))
+    for _ in range(rounds):
         await asyncio.sleep(0)
-        return doorway.large_body_turns._value
-
-    assert asyncio.run(end_early()) == LARGE_AT_ONCE
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert doorway.large_body_turns._value == LARGE_AT_ONCE

@@ -199,37 +199,31 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
 
 
 @pytest.mark.attack(31)
-def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(searched: Callable[..., Server], monkeypatch):
+@pytest.mark.anyio
+async def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(
+    searched: Callable[..., Server], monkeypatch
+):
     monkeypatch.setattr(snapshots, "MAX_SEARCHES", 60)
     monkeypatch.setattr(snapshots, "STALLED_S", 60.0)
     server = searched(search_timeout_s=60)
-
-    async def ask() -> list[httpx.Response]:
-        client, searches = await crowd_of(server, 100)
-        while sum(one.done() for one in searches) < 55:
-            await asyncio.sleep(0.01)
-        body = {"model": "x-passage", "input": "word " * 400}
-        assert (await client.post("/v1/embeddings", json=body)).status_code == 200, "threads of its own"
-        assert sum(one.done() for one in searches) == 55
-        SlowSearch.released.set()
-        return await asyncio.gather(*searches)
-
-    found = asyncio.run(ask())
+    client, searches = await crowd_of(server, 100)
+    while sum(one.done() for one in searches) < 55:
+        await asyncio.sleep(0.01)
+    body = {"model": "x-passage", "input": "word " * 400}
+    assert (await client.post("/v1/embeddings", json=body)).status_code == 200, "threads of its own"
+    assert sum(one.done() for one in searches) == 55
+    SlowSearch.released.set()
+    found = await asyncio.gather(*searches)
     assert sum(one.status_code == 200 for one in found) == 45, "three quarters are for one client"
     refused = [one.headers["Retry-After"] for one in found if one.status_code == 503]
     assert refused == ["1"] * 55, "what there is no room for is told at once"
 
 
 @pytest.mark.attack(31)
-def test_31_a_search_that_waits_for_a_thread_has_no_more_time_than_others(searched: Callable[..., Server]):
-    server = searched(search_timeout_s=0.5)
-
-    async def ask() -> list[httpx.Response]:
-        _, searches = await crowd_of(server, 100)
-        return await asyncio.gather(*searches)
-
-    found = asyncio.run(ask())
-    assert [one.status_code for one in found] == [503] * 100
+@pytest.mark.anyio
+async def test_31_a_search_that_waits_for_a_thread_has_no_more_time_than_others(searched):
+    _, searches = await crowd_of(searched(search_timeout_s=0.5), 100)
+    assert [one.status_code for one in await asyncio.gather(*searches)] == [503] * 100
 
 
 @pytest.mark.attack(32)
@@ -362,31 +356,25 @@ def held() -> Iterator[HeldEncoder]:
     encoder.opened.set()
 
 
-def test_large_bodies_take_turns_and_too_many_bytes_are_refused(held: HeldEncoder):
+@pytest.mark.anyio
+async def test_large_bodies_take_turns_and_too_many_bytes_are_refused(held: HeldEncoder):
     server = serving(held, max_bytes_in_work=1_000_000)
     queue = server.app.state.embedder.queue
     body = {"model": "x-passage", "input": ["word " * 20_000] * 2}  # 200 kB
-
-    async def crowd() -> list[tuple[int, str]]:
-        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
-
-            async def ask() -> tuple[int, str]:
-                found = await client.post("/v1/embeddings", json=body)
-                return found.status_code, found.headers.get("Retry-After", "")
-
-            asked = [asyncio.create_task(ask()) for _ in range(10)]
-            while sum(one.done() for one in asked) < 5:
-                await asyncio.sleep(0.01)
-            small = {"model": "x-query", "input": "word"}
-            assert len(queue) <= 2 * LARGE_AT_ONCE
-            held.opened.set()
-            assert (await client.post("/v1/embeddings", json=small)).status_code == 200
-            return await asyncio.gather(*asked)
-
-    found = asyncio.run(crowd())
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        asked = [asyncio.create_task(client.post("/v1/embeddings", json=body)) for _ in range(10)]
+        while sum(one.done() for one in asked) < 5:
+            await asyncio.sleep(0.01)
+        small = {"model": "x-query", "input": "word"}
+        assert len(queue) <= 2 * LARGE_AT_ONCE
+        held.opened.set()
+        assert (await client.post("/v1/embeddings", json=small)).status_code == 200
+        answers = await asyncio.gather(*asked)
+    found = [(answer.status_code, answer.headers.get("Retry-After", "")) for answer in answers]
     assert found.count((200, "")) in (4, 5)
     assert found.count((429, "1")) == 10 - found.count((200, ""))
-    assert httpx.post(f"{server.url}/v1/embeddings", json=body).status_code == 200, "the room is given back"
+    again = await asyncio.to_thread(httpx.post, f"{server.url}/v1/embeddings", json=body)
+    assert again.status_code == 200, "the room is given back"
 
 
 def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):

@@ -107,7 +107,8 @@ class HangingSearch(StandInSearch):
         return self.cluster.search("docs", {"query": {"match": {"text": text}}})
 
 
-def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
+@pytest.mark.anyio
+async def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     monkeypatch.setattr(snapshots, "Search", HangingSearch)
     monkeypatch.setattr(snapshots.IndexSnapshot, "warm_up", lambda opening: opening)
     monkeypatch.setattr(snapshots, "EVERY_S", 1_000)
@@ -116,13 +117,9 @@ def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     server = running(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster))
     port = server.listener.getsockname()[1]
     body = json.dumps({"query": "a cat"}).encode()
-
-    async def come_and_go() -> list[int]:
-        leaving = (ask(port, body, 1.5, "/search") for _ in range(20))
-        return await asyncio.gather(*leaving, ask(port, body, None, "/search"))
-
+    leaving = (ask(port, body, 1.5, "/search") for _ in range(20))
     started = time.monotonic()
-    *left, stayed = asyncio.run(come_and_go())
+    *left, stayed = await asyncio.gather(*leaving, ask(port, body, None, "/search"))
     assert left == [0] * 20
     assert stayed == 503
     assert time.monotonic() - started < 10

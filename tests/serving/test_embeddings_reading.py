@@ -21,6 +21,7 @@ from hybridr.serving.telemetry import Metrics
 from support.asking import DeadEncoder
 from support.hashing import HashingEncoder
 
+pytestmark = pytest.mark.anyio
 WIDTH, DIM = 384, 384
 
 
@@ -59,20 +60,16 @@ def assert_same(found: Reading, wanted: Reading) -> None:
     assert (found.states.dtype, found.spans) == (np.float32, wanted.spans)
 
 
-def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None:
+async def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None:
     encoder = WatchedEncoder()
     encoder.go_on.clear()
     embedder = embedder_of(encoder)
     texts = [f"query {number} " + "wing " * (number % 7) for number in range(40)]
-
-    async def ask() -> list[Reading]:
-        asked = asyncio.gather(*map(embedder.read, texts))
-        while len(embedder.queue) + sum(map(len, encoder.batches)) < len(texts):
-            await asyncio.sleep(0.001)
-        encoder.go_on.set()
-        return list(await asked)
-
-    found = asyncio.run(ask())
+    asked = asyncio.gather(*map(embedder.read, texts))
+    while len(embedder.queue) + sum(map(len, encoder.batches)) < len(texts):
+        await asyncio.sleep(0.001)
+    encoder.go_on.set()
+    found = await asked
     assert len(encoder.batches) <= 2, "those that came first, and all that came meanwhile"
     assert sorted(text for batch in encoder.batches for text in batch) == sorted(texts)
     for one, wanted in zip(found, HashingEncoder().read_queries(texts), strict=True):
@@ -80,17 +77,15 @@ def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None
     embedder.close()
 
 
-def test_readings_vectors_and_passages_go_on_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readings_vectors_and_passages_go_on_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "BATCH_TOKENS", 40)
     encoder = HashingEncoder()
     embedder = embedder_of(encoder)
     texts = [f"wing {number}" for number in range(60)]
-
-    async def ask() -> tuple[list[Reading], list[Embedding], list[Embedding]]:
-        reads = asyncio.gather(*map(embedder.read, texts))
-        return await asyncio.gather(reads, embedder.embed("query", texts), embedder.embed("passage", texts))
-
-    readings, queries, passages = asyncio.run(ask())
+    reads = asyncio.gather(*map(embedder.read, texts))
+    readings, queries, passages = await asyncio.gather(
+        reads, embedder.embed("query", texts), embedder.embed("passage", texts)
+    )
     for one, query, passage, wanted in zip(
         readings, queries, passages, encoder.read_queries(texts), strict=True
     ):
@@ -101,10 +96,10 @@ def test_readings_vectors_and_passages_go_on_side_by_side(monkeypatch: pytest.Mo
     embedder.close()
 
 
-def test_a_query_is_read_once_and_answered_the_same_again() -> None:
+async def test_a_query_is_read_once_and_answered_the_same_again() -> None:
     encoder = WatchedEncoder()
     embedder = embedder_of(encoder)
-    first, again = (asyncio.run(embedder.read("wing flow")) for _ in range(2))
+    first, again = [await embedder.read("wing flow") for _ in range(2)]
     assert encoder.batches == [["wing flow"]]
     np.testing.assert_array_equal(first.states, again.states)
     np.testing.assert_array_equal(first.vector, again.vector)
@@ -120,18 +115,18 @@ def test_embeddings_of_queries_are_not_read() -> None:
     assert all(len(kept.states) == 0 for kept in app.state.embedder.cache._cached.values())
 
 
-def test_an_encoder_without_states_gives_a_reading_without_tokens() -> None:
+async def test_an_encoder_without_states_gives_a_reading_without_tokens() -> None:
     embedder = embedder_of(BlindEncoder())
-    found = asyncio.run(embedder.read("wing flow"))
+    found = await embedder.read("wing flow")
     np.testing.assert_array_equal(found.vector, HashingEncoder().encode_queries(["wing flow"])[0])
     assert (len(found.states), found.spans) == (0, ())
     embedder.close()
 
 
-def test_an_encoder_that_fails_fails_the_reading() -> None:
+async def test_an_encoder_that_fails_fails_the_reading() -> None:
     embedder = embedder_of(DeadEncoder())
     with pytest.raises(EncodingFailed):
-        asyncio.run(embedder.read("wing"))
+        await embedder.read("wing")
     embedder.close()
 
 

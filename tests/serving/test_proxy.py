@@ -85,12 +85,6 @@ def test_a_browser_may_ask_the_cluster_beforehand(client: TestClient, cluster: R
     assert (refused.status_code, set(refused.headers["allow"].split(", "))) == (405, {"GET", "POST"})
 
 
-def test_what_is_no_search_does_not_go_on(client: TestClient, cluster: Recorder) -> None:
-    for path in ("/docs/_doc/_search", "/docs/_update/_msearch", "/docs/%2e%2e/_doc/_search"):
-        assert client.post(path, json=BODY).status_code == 404
-    assert cluster.heard == []
-
-
 @pytest.mark.parametrize(
     ("path", "headers"),
     [

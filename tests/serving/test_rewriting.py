@@ -54,6 +54,7 @@ def ranking(recall="all", fusion="absolute", *, in_place=False, **settings):
         {"sort": BY_SCORE, "highlight": {"fields": {"text": {}}}},
         {"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "search_after": [1.5, 3]},
         {"from": 9_000, "size": 1000},
+        {"ext": {"rerank": {"query_context": {"query_text": "two words"}}}},
     ],
 )
 def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
@@ -96,11 +97,6 @@ def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason
     assert isinstance(left, NotRanked)
     assert left.reason == reason
     assert reason in REASONS
-
-
-def test_what_a_rerank_processor_reads_stays() -> None:
-    body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
-    assert parsed_query(ranking(), body) == ParsedQuery("two words")
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:

@@ -24,6 +24,7 @@ from support.deployed import Server
 from support.hashing import HashingEncoder
 from support.raw_http import status_of
 
+pytestmark = pytest.mark.anyio
 BODY = b'{"query":{"match":{"text":"two words"}}}'
 
 
@@ -37,64 +38,55 @@ def run_as(client: str, threads: SearchThreads, work: Callable[[], Any]) -> asyn
 
 @pytest.mark.attack(108)
 @pytest.mark.parametrize("clients", [1, 100])
-def test_108_who_waits_behind_calls_that_do_not_end_is_refused_soon(clients: int) -> None:
+async def test_108_who_waits_behind_calls_that_do_not_end_is_refused_soon(clients: int) -> None:
     released = Event()
 
-    async def main() -> None:
-        threads = SearchThreads(200, stalled_s=0.5)
-        slow = [
-            run_as(f"a{number % clients}", threads, lambda: released.wait(20))
-            for number in range(SEARCHING_THREADS)
-        ]
-        await asyncio.sleep(0.1)
-        for _ in range(2):
-            began = time.monotonic()
-            with pytest.raises(Busy, match="slow"):
-                await run_as("a0" if clients == 1 else "other", threads, lambda: 1)
-            assert time.monotonic() - began < 3
-        released.set()
-        results = await asyncio.gather(*slow, return_exceptions=True)
-        assert sum(result is True for result in results) == (30 if clients == 1 else 40)
-        assert await run_as("a0", threads, lambda: 1) == 1
-
-    asyncio.run(main())
+    threads = SearchThreads(200, stalled_s=0.5)
+    slow = [
+        run_as(f"a{number % clients}", threads, lambda: released.wait(20))
+        for number in range(SEARCHING_THREADS)
+    ]
+    await asyncio.sleep(0.1)
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(Busy, match="slow"):
+            await run_as("a0" if clients == 1 else "other", threads, lambda: 1)
+        assert time.monotonic() - began < 3
+    released.set()
+    results = await asyncio.gather(*slow, return_exceptions=True)
+    assert sum(result is True for result in results) == (30 if clients == 1 else 40)
+    assert await run_as("a0", threads, lambda: 1) == 1
 
 
 @pytest.mark.attack(108)
-def test_108_calls_that_end_keep_the_others_waiting() -> None:
-    async def main() -> None:
-        threads = SearchThreads(400, stalled_s=0.5)
-        slow = [run_as(str(number), threads, lambda: time.sleep(0.2)) for number in range(300)]
-        await asyncio.gather(*slow)
-
-    asyncio.run(main())
+async def test_108_calls_that_end_keep_the_others_waiting() -> None:
+    threads = SearchThreads(400, stalled_s=0.5)
+    slow = [run_as(str(number), threads, lambda: time.sleep(0.2)) for number in range(300)]
+    await asyncio.gather(*slow)
 
 
 @pytest.mark.attack(108)
-def test_108_a_call_that_nobody_waits_for_never_begins() -> None:
+async def test_108_a_call_that_nobody_waits_for_never_begins() -> None:
     released, worked = Event(), []
 
-    async def main() -> None:
-        threads = SearchThreads(3)
-        first = run_as("a", threads, lambda: released.wait(20))
-        others = [run_as("a", threads, lambda: worked.append(1)) for _ in range(1)]
-        await asyncio.sleep(0.1)
-        assert others[0].done()
-        second = run_as("a", threads, lambda: released.wait(20))
-        waiting = [
-            run_as("b", threads, lambda: released.wait(20)),
-            run_as("c", threads, lambda: worked.append(2)),
-        ]
-        await asyncio.sleep(0.1)
-        for task in (*waiting, first):
-            task.cancel()
-        released.set()
-        await asyncio.gather(first, second, *waiting, return_exceptions=True)
-        assert await run_as("a", threads, lambda: 1) == 1
-        await asyncio.sleep(0.1)
-        assert_idle(threads)
-
-    asyncio.run(main())
+    threads = SearchThreads(3)
+    first = run_as("a", threads, lambda: released.wait(20))
+    others = [run_as("a", threads, lambda: worked.append(1)) for _ in range(1)]
+    await asyncio.sleep(0.1)
+    assert others[0].done()
+    second = run_as("a", threads, lambda: released.wait(20))
+    waiting = [
+        run_as("b", threads, lambda: released.wait(20)),
+        run_as("c", threads, lambda: worked.append(2)),
+    ]
+    await asyncio.sleep(0.1)
+    for task in (*waiting, first):
+        task.cancel()
+    released.set()
+    await asyncio.gather(first, second, *waiting, return_exceptions=True)
+    assert await run_as("a", threads, lambda: 1) == 1
+    await asyncio.sleep(0.1)
+    assert_idle(threads)
     assert worked[:1] == [1]
 
 
@@ -106,7 +98,7 @@ def assert_idle(threads: SearchThreads) -> None:
 
 
 @pytest.mark.attack(108)
-def test_108_places_without_a_thread_are_shared_as_threads_are() -> None:
+async def test_108_places_without_a_thread_are_shared_as_threads_are() -> None:
     released, inside = asyncio.Event(), list[str]()
 
     def take(client: str, threads: SearchThreads) -> asyncio.Task[None]:
@@ -118,31 +110,28 @@ def test_108_places_without_a_thread_are_shared_as_threads_are() -> None:
 
         return asyncio.create_task(taking())
 
-    async def main() -> None:
-        threads = SearchThreads(200, stalled_s=0.5)
-        crowd = [take("a", threads) for _ in range(35)]
-        await asyncio.sleep(0.1)
-        assert inside == ["a"] * 30
-        assert await run_as("b", threads, lambda: 1) == 1
-        others = [take(f"c{number}", threads) for number in range(10)]
-        with pytest.raises(Busy, match="slow"):
-            await run_as("d", threads, lambda: 1)
-        with pytest.raises(Busy, match="slow"):
-            await take("d", threads)
-        assert sum(task.done() for task in crowd) == 5
-        for task in crowd[:2]:  # those that wait take the places of clients that leave
-            task.cancel()
-        late = [take("e", threads), run_as("e", threads, lambda: inside.append("thread"))]
-        await asyncio.sleep(0.2)
-        assert inside[-2:] in (["e", "thread"], ["thread", "e"])
-        waiting = take("a", threads)
-        await asyncio.sleep(0)
-        waiting.cancel()
-        released.set()
-        await asyncio.gather(*crowd, *others, *late, waiting, return_exceptions=True)
-        assert_idle(threads)
-
-    asyncio.run(main())
+    threads = SearchThreads(200, stalled_s=0.5)
+    crowd = [take("a", threads) for _ in range(35)]
+    await asyncio.sleep(0.1)
+    assert inside == ["a"] * 30
+    assert await run_as("b", threads, lambda: 1) == 1
+    others = [take(f"c{number}", threads) for number in range(10)]
+    with pytest.raises(Busy, match="slow"):
+        await run_as("d", threads, lambda: 1)
+    with pytest.raises(Busy, match="slow"):
+        await take("d", threads)
+    assert sum(task.done() for task in crowd) == 5
+    for task in crowd[:2]:  # those that wait take the places of clients that leave
+        task.cancel()
+    late = [take("e", threads), run_as("e", threads, lambda: inside.append("thread"))]
+    await asyncio.sleep(0.2)
+    assert inside[-2:] in (["e", "thread"], ["thread", "e"])
+    waiting = take("a", threads)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    released.set()
+    await asyncio.gather(*crowd, *others, *late, waiting, return_exceptions=True)
+    assert_idle(threads)
 
 
 class HungCluster:

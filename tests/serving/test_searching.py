@@ -257,38 +257,30 @@ class SlowAnalysis:
             await asyncio.sleep(0.001)
 
 
-def test_texts_that_wait_are_looked_up_together() -> None:
+@pytest.mark.anyio
+async def test_texts_that_wait_are_looked_up_together() -> None:
     analysis = SlowAnalysis()
-
-    async def ask() -> None:
-        words = analysis.look_up()
-        first = asyncio.ensure_future(words.wait_for("a"))
-        await analysis.begun(1)
-        others = [asyncio.ensure_future(words.wait_for(text)) for text in "bcd"]
-        await asyncio.sleep(0)
-        others[1].cancel()
-        analysis.let.release(2)
-        await asyncio.gather(first, others[0], others[2])
-        await words.wait_for("a")
-        await words.wait_for("long " * 1_000)
-
-    asyncio.run(ask())
+    words = analysis.look_up()
+    first = asyncio.ensure_future(words.wait_for("a"))
+    await analysis.begun(1)
+    others = [asyncio.ensure_future(words.wait_for(text)) for text in "bcd"]
+    await asyncio.sleep(0)
+    others[1].cancel()
+    analysis.let.release(2)
+    await asyncio.gather(first, others[0], others[2])
+    await words.wait_for("a")
+    await words.wait_for("long " * 1_000)
     assert analysis.asked == [["a"], ["b", "c", "d"]], "nor again what is known, nor what is long"
 
 
-def test_a_look_up_that_fails_or_hangs_leaves_the_next_alone() -> None:
+@pytest.mark.anyio
+async def test_a_look_up_that_fails_or_hangs_leaves_the_next_alone() -> None:
     analysis = SlowAnalysis()
-
-    async def ask() -> None:
-        words = analysis.look_up()
-        analysis.let.release()
-        with pytest.raises(ClusterError):
-            await words.wait_for("bad")
-        words = analysis.look_up(within_s=0.01)
-        with pytest.raises(asyncio.TimeoutError):
-            await words.wait_for("slow")
-        analysis.let.release(2)  # the thread of the slow one works to its end
-        await analysis.look_up().wait_for("next")
-
-    asyncio.run(ask())
+    analysis.let.release()
+    with pytest.raises(ClusterError):
+        await analysis.look_up().wait_for("bad")
+    with pytest.raises(asyncio.TimeoutError):
+        await analysis.look_up(within_s=0.01).wait_for("slow")
+    analysis.let.release(2)  # the thread of the slow one works to its end
+    await analysis.look_up().wait_for("next")
     assert "next" in analysis.known
