@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import run
 from conditions import read_form
 from studies import ddr
 from support.tiny_study import write_source_and_target
+from support.waiting import wait_until
 
 
 def test_dr_versus_ddr_runs_every_row_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,15 +101,10 @@ def test_a_command_that_is_stopped_leaves_no_worker_behind(tmp_path: Path) -> No
     ]
     command += ["--work", str(tmp_path / "work"), "--json", str(tmp_path / "out"), "--jobs", "2"]
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-    until = time.monotonic() + 120
-    while not list((tmp_path / "out").glob("*.json")) and time.monotonic() < until:
-        time.sleep(0.1)  # a row is measured: both workers are at work
+    wait_until(lambda: list((tmp_path / "out").glob("*.json")), 120)  # a row: both workers work
     running.terminate()
     assert running.wait(30) == 128 + signal.SIGTERM
-    until = time.monotonic() + 30
-    while is_there(running.pid) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not is_there(running.pid)
+    wait_until(lambda: not is_there(running.pid), 30)
 
 
 def is_there(group: int) -> bool:

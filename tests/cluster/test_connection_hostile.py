@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ from hybridr.cluster.writing import MemoryRejects, bulk_action, write
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError
 from hybridr.indexing.job import stored_states
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
+from support.waiting import within
 
 
 @pytest.mark.attack(62)
@@ -64,10 +64,8 @@ def test_a_cluster_that_sends_a_byte_now_and_then_is_left(headers: dict[str, str
     monkeypatch.setattr(client, "MAX_READING_TIMEOUTS", 1)
     slow = Given(b" " * 1_000, headers=headers, drips=True)
     with hostile({"/": slow}) as (url, _):
-        began = time.monotonic()
-        with pytest.raises(ClusterError):
+        with within(15), pytest.raises(ClusterError):
             connect(url, timeout_s=1.0)
-        assert time.monotonic() - began < 15
 
 
 NO_OPENSEARCH = [b"null", b"[]", b"3", b'"text"', b"{}", b"not json", b"\xff\xfe", DEEP]
@@ -211,11 +209,15 @@ def test_a_name_with_a_slip_is_guessed() -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        *("http://h\n:9200", "http://h:9200\r\nX: y", "http://h:99999", "http://h:x", "http://h:9200 "),
         *(
-            *("http://h\n:9200", "http://h:9200\r\nX: y", "http://h:99999", "http://h:x"),
-            *("http://h:9200 ", "http://"),
+            "http://",
+            "http://h:9200/#",
+            "http://h:9200/a#/b",
+            "http://h:9200/?a",
+            "http://h:9200#",
+            "http://h\\x:9200",
         ),
-        *("http://h:9200/#", "http://h:9200/a#/b", "http://h:9200/?a", "http://h:9200#", "http://h\\x:9200"),
     ],
 )
 def test_an_address_with_a_line_break_or_an_odd_port_is_refused(url: str) -> None:

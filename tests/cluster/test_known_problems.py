@@ -109,10 +109,9 @@ def test_only_what_loses_something_is_refused() -> None:
     ):
         require_no_loss(cluster_of("3.6.0"), info_of({"a": {"properties": {"myVec": KNN}}}, DERIVED))
     elastic = cluster_of("9.2.0", "Elasticsearch")
-    dense = {"v": {"type": "dense_vector"}}
-    require_no_loss(elastic, info_of(dense, {"index.mapping.exclude_source_vectors": "false"}))
+    require_no_loss(elastic, info_of(DENSE, {"index.mapping.exclude_source_vectors": "false"}))
     with pytest.raises(DataError, match="vectors-not-in-source"):
-        require_no_loss(elastic, info_of(dense))
+        require_no_loss(elastic, info_of(DENSE))
 
 
 def test_an_unknown_key_of_a_row_is_an_error() -> None:

@@ -82,11 +82,6 @@ def test_what_is_added_is_added_to_a_copied_limit(settings, added, nested_object
     assert raised_limits(index(**settings), None, added, nested_objects) == raised
 
 
-def test_the_default_is_raised_where_the_new_fields_need_it() -> None:
-    full = {f"f{number}": KEYWORD for number in range(999)}
-    assert raised_limits(index(full), None, VECTOR) == {TOTAL_FIELDS: "1002"}
-
-
 @pytest.mark.parametrize("section", ["runtime", "derived"])
 def test_fields_that_searches_compute_count_too(section: str) -> None:
     computed = {f"c{number}": KEYWORD for number in range(998)}

@@ -10,7 +10,7 @@ import torch
 
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
-from hybridr.errors import DownloadError, ModelError
+from hybridr.errors import ModelError
 from hybridr.files.local import read_manifest, sha256_of
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
@@ -105,12 +105,6 @@ def test_a_foreign_folder_is_not_replaced(source: Path, tmp_path, capsys) -> Non
     assert "is not an encoder of hybridr, so it is not replaced" in said
     assert "hint: choose another folder" in said
     assert (mine / "thesis.txt").read_text() == "only copy"
-
-
-def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DownloadError, match="cannot write"):
-        export(tiny_retriever(), tmp_path / "file" / "encoder")
 
 
 @pytest.mark.parametrize(

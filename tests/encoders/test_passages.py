@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hybridr.indexing.representations.passage_vectors import chosen_windows
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Windows
 from support.hashing import HashingEncoder
+from support.waiting import within
 
 WORDS = HashingEncoder()
 CHINESE = "海上的风很大。船长看见了灯塔！我们要回到港口吗？天黑以前必须靠岸。"
@@ -121,9 +121,8 @@ def test_other_scripts(minilm: OnnxEncoder, text: str) -> None:
     ids=["no blanks", "words", "chinese"],
 )
 def test_a_megabyte(minilm: OnnxEncoder, text: str, whole: bool) -> None:
-    started = time.monotonic()
-    found = split(text, minilm, Windows(256, 32, 64))
-    assert time.monotonic() - started < 60
+    with within(60):
+        found = split(text, minilm, Windows(256, 32, 64))
     assert (len(found.spans), found.whole) == (1 if whole else 64, whole)
 
 

@@ -15,6 +15,7 @@ from hybridr.serving.page import judgements
 from hybridr.serving.page.judgements import grade_by_model
 from hybridr.serving.settings import AssessorSettings
 from support.servers import Quiet, serving
+from support.waiting import within
 
 
 class Slow(Quiet):
@@ -84,20 +85,16 @@ def server() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_language_model_that_sends_a_byte_now_and_then_is_left(server, way, monkeypatch):
     monkeypatch.setattr(judgements, "ANSWER_S", 1.0)
-    began = time.monotonic()
-    with pytest.raises(Unreachable, match="TimeoutError|Timeout|MaxRetry"):
+    with within(15), pytest.raises(Unreachable, match="TimeoutError|Timeout|MaxRetry"):
         grade_by_model(AssessorSettings(endpoint=f"{server[0]}/{way}", model="m"), "river", "boat")
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.attack(136)
 @pytest.mark.parametrize("way", ["busy/in-days", "busy"])
 def test_nobody_waits_as_long_as_a_busy_endpoint_says(server, way, monkeypatch):
     monkeypatch.setattr(BoundedRetry, "MAX_WAIT_S", 0.1)
-    began = time.monotonic()
-    with pytest.raises(Unreachable):
+    with within(20), pytest.raises(Unreachable):
         grade_by_model(AssessorSettings(endpoint=f"{server[0]}/{way}", model="m"), "river", "boat")
-    assert time.monotonic() - began < 20
     assert 1 <= len(server[1]) <= 4
 
 
@@ -111,10 +108,8 @@ def test_the_bound_of_a_wait_is_ten_seconds(asked: str) -> None:
 @pytest.mark.attack(137)
 def test_a_server_that_is_to_be_deployed_is_left_too(server, monkeypatch):
     monkeypatch.setattr(remote_models, "ANSWER_TIMEOUT_S", 1.0)
-    began = time.monotonic()
-    with pytest.raises(Unreachable):
+    with within(15), pytest.raises(Unreachable):
         remote_models.ask_embedding_server(f"{server[0]}/body", "/v1/models")
-    assert time.monotonic() - began < 15
 
 
 def test_an_answer_is_read_up_to_its_bound(server: tuple[str, list[str]]) -> None:

@@ -31,11 +31,6 @@ QRELS = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"d": 1}, "q3": {"z": 1}}
 RUN = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"e": 1.0, "d": 0.5}}
 
 
-def test_run_file_is_trec(tmp_path: Path) -> None:
-    write_run(tmp_path / "mine.trec", RUN, "mine")
-    assert (tmp_path / "mine.trec").read_text().splitlines()[:2] == ["q1 Q0 a 1 3 mine", "q1 Q0 b 2 2 mine"]
-
-
 def test_beir_folder_round_trip(tmp_path: Path) -> None:
     corpus = [Document("a", "text of a", "title"), Document("b", "b\nlines")]
     write_beir(tmp_path, corpus, QUERIES[:1], {"q1": {"a": 1}})

@@ -30,6 +30,7 @@ from hybridr.search.client_query import (
     query_shape,
     with_text,
 )
+from support.waiting import wait_until, within
 
 FIELDS = ["title^5.0", "title.english^3.0"]
 MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AND", "boost": 2.0}}
@@ -57,9 +58,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def settled(one: Shapes) -> Shapes:
-    until = time.monotonic() + 20
-    while one.waiting and time.monotonic() < until:
-        time.sleep(0.001)
+    wait_until(lambda: not one.waiting)
     return one
 
 
@@ -67,11 +66,12 @@ def boosted(boost: float) -> dict[str, Any]:
     return {"match": {"title": {"query": "red shoes", "boost": boost}}}
 
 
-def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches() -> None:
+def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches_or_how_else_words_are_spelt() -> None:
+    fuzzy = {"multi_match": {**MULTI["multi_match"], "fuzziness": "AUTO", "prefix_length": 2}}
     query = {
         "bool": {
             "should": [
-                MULTI,
+                fuzzy,
                 {"wildcard": {"sku": {"wildcard": "*red shoes*"}}},
                 {"match": {"operator": {"query": "x"}}},
             ],
@@ -89,9 +89,9 @@ def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches() -> None:
             ]
         }
     }
-    assert query_shape({"match": {"title": {"query": "title"}}}, ["title"]) == {
-        "match": {"title": {"query": "{{query}}"}}
-    }
+    for field in ("title", "fuzziness"):
+        named = {"match": {field: {"query": field}}}
+        assert query_shape(named, [field]) == {"match": {field: {"query": "{{query}}"}}}
 
 
 @pytest.mark.parametrize("kind", ["match", "match_phrase", "term", "prefix", "wildcard"])
@@ -177,8 +177,7 @@ def test_a_busy_cluster_rests_once_there_are_many(fitted: list[Any], monkeypatch
     for boost in range(5):
         one.scale(boosted(boost), ["red shoes"])
     settled(one)
-    while one._working:  # it rests after the last one, too
-        time.sleep(0.001)
+    wait_until(lambda: not one._working)  # it rests after the last one, too
     assert len(rests) == 2
 
 
@@ -249,9 +248,8 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(fitt
     monkeypatch.setattr(client_query, "measure_template_scale", slowly)
     for boost in (2, 3):
         assert before.scale(boosted(boost), ["red shoes"]) is None
-    began = time.monotonic()
-    other.take_over(before)
-    assert time.monotonic() - began < 1
+    with within(1):
+        other.take_over(before)
     assert [other.scale(boosted(boost), ["red shoes"]) for boost in (1, 2, 3)] == [None] * 3
     assert (other.waiting, before.waiting) == (3, 0)
     go_on.set()
@@ -277,25 +275,13 @@ def test_the_next_server_on_this_machine_knows_what_was_measured(fitted: list[An
     one = Shapes(*parts, background=True)
     one.scale(MULTI, ["red shoes"])
     settled(one)
-    while one._working:
-        time.sleep(0.001)
     file = state_folder() / SCALES
-    until = time.monotonic() + 20
-    while parts[1].uuid not in (file.read_text() if file.exists() else "") and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: parts[1].uuid in (file.read_text() if file.exists() else ""))
     assert "red" not in file.read_text(), "nothing that was typed"
     assert Shapes(*parts, background=True).scale(MULTI, ["red shoes"]) == 3.0
     assert len(fitted) == 1
     file.write_text(json.dumps({f"{parts[1].uuid} title": {"x": "y", "z": float("inf")}}))
     assert Shapes(*parts, background=True).scale(MULTI, ["red shoes"]) is None
-
-
-def test_how_else_words_may_be_spelt_is_no_part_of_a_shape() -> None:
-    fuzzy = {"multi_match": {**MULTI["multi_match"], "fuzziness": "AUTO", "prefix_length": 2}}
-    assert query_shape(fuzzy, ["red shoes"]) == query_shape(MULTI, ["red shoes"])
-    assert query_shape({"match": {"fuzziness": {"query": "x"}}}, ["x"]) == {
-        "match": {"fuzziness": {"query": "{{query}}"}}
-    }
 
 
 def test_leaves_are_bounded_by_fields_and_words() -> None:

@@ -130,10 +130,9 @@ def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
     """Ask a client's own query of so many leaves beside two words: what scores words, and the clauses left to
     a signal."""
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    query = replace(QUERY, leaf_clauses=2, signals=soft).with_client_query(
+    found = replace(QUERY, leaf_clauses=2, signals=soft).with_client_query(
         SplitQuery(OWN_WORDS, OWN_WORDS, leaves)
     )
-    found = query
     assert found.client_query == OWN_WORDS
     return found.values["lexical"], sum(len(part.clauses) for part in found.signals.values())
 

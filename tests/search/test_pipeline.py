@@ -21,7 +21,6 @@ from hybridr.search.fusions.pipeline import (
 from hybridr.search.settings import SearchSettings
 
 NEWEST = (3, 6, 0)
-TECHNIQUES = ("min_max", "l2", "z_score", "rrf")
 
 
 def test_min_max_scales_and_floors() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from threading import Event, Thread
 
 import pytest
@@ -14,6 +13,7 @@ from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import Metrics
 from support.asking import DeadEncoder, client_of, embed
 from support.hashing import HashingEncoder
+from support.waiting import wait_until
 
 
 def test_a_body_over_the_limit_is_refused_by_what_it_announces():
@@ -55,8 +55,7 @@ def test_a_full_queue_is_503_with_the_time_to_come_back(monkeypatch):
         assert encoder.entered.wait(10)
         for thread in threads[1:]:
             thread.start()
-        while len(client.app.state.embedder.queue) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(client.app.state.embedder.queue) == 2)
         refused = embed(client, "b", "x-passage")
         encoder.released.set()
         for thread in threads:

@@ -24,6 +24,7 @@ from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed, is_closed, running
 from support.hashing import HashingEncoder
 from support.searches import StandInSearch
+from support.waiting import wait_until
 
 JSON = {"Content-Type": "application/json"}
 READ_S = 0.5
@@ -92,8 +93,7 @@ def test_27_the_texts_of_a_client_that_left_are_not_read_any_further(encoder: Wa
     port = server.listener.getsockname()[1]
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        while not encoder.counted:
-            time.sleep(0.01)
+        wait_until(lambda: encoder.counted)
     counted = -1
     while counted != (counted := sum(encoder.counted)):  # something was under way
         time.sleep(0.3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hybridr.serving.settings import ServeSettings
 from serving.test_searching import KnowingSearch
 from support.hashing import HashingEncoder
 from support.recorder import Recorder, recording
+from support.waiting import wait_until
 
 BODY = {"query": {"match": {"text": "two words"}}, "size": 3}
 BASIC = {"authorization": "Basic dTpw"}
@@ -44,13 +45,6 @@ def client_of(cluster: Recorder, share: float = 1.0) -> TestClient:
     return TestClient(create_app(HashingEncoder(), given, cluster=Cluster(None, cluster.url)))
 
 
-def wait_for(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not done() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert done()
-
-
 def kept() -> list[dict[str, Any]]:
     file = ShadowFile(KnowingSearch.info).path
     lines = file.read_text().splitlines() if file.exists() else []
@@ -62,7 +56,7 @@ def test_the_client_gets_the_clusters_answer_and_the_other_one_is_asked_with_its
     sent = {"content-type": "application/json", **BASIC}
     answer = client_of(cluster).post("/docs/_search?size=2", content=raw, headers=sent)
     assert answer.content == HITS
-    wait_for(lambda: len(kept()) == 1)
+    wait_until(lambda: len(kept()) == 1)
     own, other = cluster.heard
     assert (own.line, own.body) == ("POST /docs/_search?size=2", raw)
     assert (other.line, other.headers["authorization"]) == ("POST /docs/_search", BASIC["authorization"])
@@ -79,7 +73,7 @@ def test_what_is_not_ranked_is_counted_by_its_reason(cluster: Recorder) -> None:
     lines = b"{}\n" + json.dumps(BODY).encode() + b'\n{"index": "other"}\n{"query": {"match_all": {}}}\n'
     cluster.answers = [(200, b'{"responses":[%b,%b]}' % (HITS, HITS)), (200, HITS)]
     client.post("/docs/_msearch", content=lines, headers={"content-type": "application/x-ndjson"})
-    wait_for(lambda: len(kept()) == 3)
+    wait_until(lambda: len(kept()) == 3)
     assert [(entry["reason"], entry["text"]) for entry in kept()] == [
         ("sort", ""),
         ("scroll", ""),
@@ -94,7 +88,7 @@ def test_zipped_requests_and_odd_answers_disturb_nobody(cluster: Recorder) -> No
     assert client.post("/docs/_search", json=BODY).content == b"no json"
     assert client.post("/docs/_search?filter_path=took", json=BODY).content == b'{"took":1}'
     client.post("/docs/_search", content=gzip.compress(json.dumps(BODY).encode()), headers=packed)
-    wait_for(lambda: len(kept()) == 1)
+    wait_until(lambda: len(kept()) == 1)
     assert kept()[0]["text"] == "two words"
 
 
@@ -106,8 +100,8 @@ def test_after_ten_failures_the_other_ranking_is_left_alone(cluster: Recorder, m
     client = client_of(cluster)
     for count in range(1, 11):
         assert client.post("/docs/_search", json=BODY).content == HITS
-        wait_for(lambda count=count: len(kept()) >= count)
-    wait_for(lambda: "stopped" in kept()[-1])
+        wait_until(lambda count=count: len(kept()) >= count)
+    wait_until(lambda: "stopped" in kept()[-1])
     for _ in range(5):
         assert client.post("/docs/_search", json=BODY).content == HITS
     assert len(kept()) == 11
@@ -123,7 +117,7 @@ def test_ten_requests_that_could_not_be_compared_at_all_stop_it_too(cluster: Rec
     client = client_of(cluster)
     for _ in range(10):
         assert client.post("/docs/_search", json=BODY).content == HITS
-    wait_for(lambda: bool(kept()))
+    wait_until(lambda: bool(kept()))
     with pytest.raises(DataError, match="stopped: 10 requests in a row failed, the last one: ClusterError"):
         ShadowFile(KnowingSearch.info).read(KnowingSearch.info)
 
@@ -138,7 +132,7 @@ def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(cluster: Reco
     client = client_of(cluster)
     for _ in range(8):
         assert client.post("/docs/_search", json=BODY).content == HITS
-    wait_for(lambda: len(kept()) >= 2)
+    wait_until(lambda: len(kept()) >= 2)
     assert sum(entry["skipped"] for entry in kept()) >= 5
 
 

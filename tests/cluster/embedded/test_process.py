@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from hybridr.cluster.embedded import process, state
 from hybridr.cluster.embedded import state as state_module
 from support.node_states import FAMILY, STUBBORN, state_of
+from support.waiting import wait_until
 
 
 def test_stop_ends_the_process_and_its_children_once(spawned: Callable[..., psutil.Popen]) -> None:
@@ -49,9 +49,7 @@ def test_an_ended_process_is_not_running(spawned: Callable[..., psutil.Popen]) -
     parent = spawned(FAMILY, state_module.data_argument("/data/mine"))
     state.write_state(state_of("mine", parent.pid, parent.create_time()))
     parent.kill()  # a zombie, until its parent asks
-    deadline = time.monotonic() + 10
-    while state_module.node_states()[0].running:
-        assert time.monotonic() < deadline
+    wait_until(lambda: not state_module.node_states()[0].running)
 
 
 @pytest.mark.attack(79)
