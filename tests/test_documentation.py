@@ -21,7 +21,8 @@ def named_tests(page: Path) -> set[tuple[str, str]]:
 
 
 def defined(file: Path) -> set[str]:
-    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, functions)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

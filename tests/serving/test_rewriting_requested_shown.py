@@ -51,9 +51,7 @@ CHILDREN = {"type": "part", "query": {"match": {"inner_hits": {"query": "top_hit
         ({"_source": {"include": "v"}}, {"_source": {"include": "v"}}),
     ],
 )
-def test_114_the_vector_stays_out_of_answers_however_fields_are_asked_for_unless_it_is_named(
-    asked: Any, expected: Any
-) -> None:
+def test_114_no_other_way_to_ask_for_fields_shows_it(asked: Any, expected: Any) -> None:
     assert without_field(HIDDEN, asked) == expected
 
 

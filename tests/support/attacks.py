@@ -21,12 +21,12 @@ def marked() -> Iterator[tuple[int, str]]:
     """Yield (row, test) of every marked test, as they stand in the files."""
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 for row in rows_of(node):
                     yield row, f"`{file.relative_to(ROOT).as_posix()}::{node.name}`"
 
 
-def rows_of(test: ast.FunctionDef) -> list[int]:
+def rows_of(test: ast.FunctionDef | ast.AsyncFunctionDef) -> list[int]:
     """Read the rows of a test's marker."""
     calls = [call for call in test.decorator_list if isinstance(call, ast.Call)]
     found = [call for call in calls if ast.unparse(call.func) == "pytest.mark.attack"]
