@@ -89,11 +89,8 @@ class Session:
         if yes:
             return
         if self.output.as_json or not sys.stdin.isatty():
-            reason = (
-                "with --json no question is asked"
-                if self.output.as_json
-                else "there is no terminal to ask on"
-            )
+            as_json = self.output.as_json
+            reason = "with --json no question is asked" if as_json else "there is no terminal to ask on"
             raise SettingsError(
                 f"nothing was deleted: {reason}", hint="pass --yes, or look first with --dry-run"
             )

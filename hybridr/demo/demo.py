@@ -77,38 +77,46 @@ def demonstrate(
     `adapt_settings` are those of `adapt`, except the folder of the encoder. The node keeps running. Steps
     that an earlier run completed are skipped. Raises the errors of the steps.
     """
-    clock, requested_node = Clock(), node_settings or NodeSettings()
+    requested_node, step_seconds = node_settings or NodeSettings(), dict[str, float]()
+
+    @contextmanager
+    def timing(step: str) -> Iterator[None]:
+        """Measure the time of the block as `step`."""
+        started = time.monotonic()
+        yield
+        step_seconds[step] = time.monotonic() - started
+
     folder = data_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
     download = Thread(target=fetch_encoders, args=(settings,), daemon=True)
-    with clock.timing("node"), ThreadPoolExecutor(1) as pool:  # the corpus and the encoders need no node
+    with timing("node"), ThreadPoolExecutor(1) as pool:  # the corpus and the encoders need no node
         download.start()
         collection = pool.submit(
             lambda: write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
         )
         node = start(requested_node, progress=progress)
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
-    with clock.timing("load"):
+    with timing("load"):
         collection.result()
         analyzer = (
             "standard" if requested_node.is_elasticsearch else None
         )  # analysers of languages are in a module
         load_settings = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
         loading = index.load(folder, load_settings, progress=progress)
-    with clock.timing("adapt"):
+    with timing("adapt"):
         download.join()
         adaptation = index.adapt(settings, progress=progress)
-    with clock.timing("reindex"):
+    with timing("reindex"):
         reindexing = index.reindex(progress=progress)
-    with clock.timing("search"):
+    with timing("search"):
         search = index.open_search()
         strict_search = search.requiring(AT_LEAST) if search.answers.calibration else search
         hits, foreign = search(QUESTION, 2), strict_search(UNANSWERED, 2)
-    with clock.timing("evaluate"):
+    with timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)
-    return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
+    return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, step_seconds)
 
 
 def fetch_encoders(settings: AdaptSettings) -> None:
@@ -118,20 +126,6 @@ def fetch_encoders(settings: AdaptSettings) -> None:
         second_retriever(EnsembleSettings(**(settings.objective_settings or {})).second)
 
 
-class Clock:
-    """Measures the seconds of each step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timing(self, step: str) -> Iterator[None]:
-        """Measure the time of the block as `step`."""
-        started = time.monotonic()
-        yield
-        self.seconds[step] = time.monotonic() - started
-
-
 MIN_WORDS = 20
 """Fewest words of a docstring, and of its rest without the summary; shorter ones say too little."""
 
@@ -139,18 +133,7 @@ SUMMARY_WORDS = (5, 25)
 """Fewest and most words of a summary that serves as a query."""
 
 SKIPPED = frozenset(
-    {
-        "dist-packages",
-        "distutils",
-        "ensurepip",
-        "idlelib",
-        "lib2to3",
-        "pydoc_data",
-        "site-packages",
-        "test",
-        "tests",
-        "turtledemo",
-    }
+    "dist-packages distutils ensurepip idlelib lib2to3 pydoc_data site-packages test tests turtledemo".split()
 )
 """Folders with tests, third-party packages, or modules that later Python versions removed."""
 
@@ -279,12 +262,7 @@ def _title(node: Described, names: tuple[str, ...]) -> str:
 
 def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
     """Return the `size` entries with the smallest hash of their name, so that a new Python changes few."""
-
-    def position(entry: Entry) -> bytes:
-        """Return the hash of an entry's name, by which entries are sorted."""
-        return hashlib.sha256(f"{seed}:{entry.name}".encode()).digest()
-
-    return sorted(entries, key=position)[:size]
+    return sorted(entries, key=lambda entry: hashlib.sha256(f"{seed}:{entry.name}".encode()).digest())[:size]
 
 
 def _folded(text: str) -> str:

@@ -51,7 +51,6 @@ def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | Non
         tables += between + write(*result.comparison_table())
     if kind == "markdown":
         return tables
-    head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{result.queries} queries; {CONFIDENCE:.0%} intervals by bootstrap; p-values are two-sided and "
@@ -71,11 +70,7 @@ def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | Non
             ranking = f"<ol>{documents}</ol>" if top else "<p>no results</p>"
             parts.append(f"<div><b>{html.escape(name)}</b> <small>{measure}</small>{ranking}</div>")
         parts.append("</div></section>")
-    return (
-        f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    return html_page(title, parts)
 
 
 def list_item(document: RankedDocument, texts: TextById) -> str:
@@ -116,6 +111,13 @@ def markdown(columns: Sequence[str], rows: TableRows) -> str:
     right = [bool(rows) and all(is_numeric(row[place]) for row in rows) for place in range(len(columns))]
     borders = "| " + " | ".join("---:" if is_right else "---" for is_right in right) + " |"
     return "\n".join([line(columns), borders, *map(line, rows)]) + "\n"
+
+
+def html_page(title: str, parts: Sequence[str]) -> str:
+    """Return a page with these parts, which loads nothing from elsewhere."""
+    head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
+    body = "\n".join(parts)
+    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n{body}\n</body></html>\n"
 
 
 def html_table(columns: Sequence[str], rows: TableRows) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from shlex import quote
 from statistics import mean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ..errors import HybridrError
 from ..evaluation.evaluation import judged_queries
 from ..indexing.recipe import COMPARED, TextRecipe, measured_cosines
 from ..languages import has_visible_text, middle_words
-from ..records import Hit, Progress, Qrels, Query, silent
+from ..records import Hit, Progress, Qrels, Query, Reported, silent
 from ..search.answers import Answers, comparison_obstacle, lowest_accepted_score, scoring_fingerprint
 from ..search.calibration import is_reference
 from ..search.checks import encoder_for
@@ -99,7 +99,8 @@ def unanswerable_queries(number: int) -> list[str]:
     return draw.sample(list(queries), number)
 
 
-class ThresholdCost(NamedTuple):
+@dataclass(frozen=True)
+class ThresholdCost:
     """The cost of requiring a confidence, measured on judged queries.
 
     `kept` is the share of queries with a relevant document among the first ten hits that still return it.
@@ -112,7 +113,7 @@ class ThresholdCost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Reported):
     """The calibration of an index; without `answers` the `note` says why, and searches give no confidence.
 
     `costs` are measured on judged queries, if some of them have no relevant document.
@@ -134,11 +135,6 @@ class Calibration:
             f"a hit that scores {scores[-6]:.3f} has .95, one of {scores[-2]:.3f} has .99; measured with "
             f"{self.answers.queries} queries that have no answer here{remark}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        record = self.answers.model_dump(mode="json") if self.answers else None
-        return asdict(self) | {"answers": record, "costs": [cost._asdict() for cost in self.costs]}
 
 
 def calibrate(

@@ -221,20 +221,14 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
         raise DataError(
             f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {quote(name)}"
         )
-    before = with_changes(experiment.before, experiment.a, info.record.ranking)
+    changes: dict[str, Any] = {}  # what `tune` or `learn` changed meanwhile
+    for parts in (("search", "chain"), ("memory",)):
+        values = {part: getattr(info.record.ranking, part) for part in parts}
+        if any(value != getattr(experiment.a, part) for part, value in values.items()):
+            changes |= values
+    before = experiment.before.model_copy(update=changes)
     ended = experiment.model_copy(update={"ended": "stopped", "before": before})
     return switch_ranking(cluster, info, ended, "experiment ended", "before", dry_run=dry_run)
-
-
-def with_changes(before: Ranking, earlier: Ranking, current: Ranking) -> Ranking:
-    """Return a ranking with those parts that `tune` or `learn` changed from `earlier` to `current`."""
-    parts: list[tuple[str, ...]] = [("search", "chain"), ("memory",)]
-    changes: dict[str, Any] = {}
-    for names in parts:
-        values = {name: getattr(current, name) for name in names}
-        if any(value != getattr(earlier, name) for name, value in values.items()):
-            changes |= values
-    return before.model_copy(update=changes)
 
 
 def promote_ranking(

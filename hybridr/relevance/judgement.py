@@ -70,11 +70,6 @@ class Landscape(NamedTuple):
     nearness: NDArray[np.float64]
     positions: NDArray[np.float64]
 
-    @classmethod
-    def isolated(cls, distances: NDArray[np.float64]) -> Landscape:
-        """Return a landscape in which no variant has neighbours."""
-        return cls(distances, np.eye(len(distances)), np.zeros(len(distances)))
-
     @property
     def default(self) -> int:
         """Return the index of the default variant."""
@@ -122,15 +117,10 @@ ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
 
 
 class Variant(NamedTuple):
-    """Search settings that differ from the default, and their distance from it."""
+    """Search settings that differ from the default, and their distance from it, 0 for the default itself."""
 
     settings: dict[str, Any]
     distance: float
-
-    @property
-    def is_default(self) -> bool:
-        """Return whether this is the default."""
-        return self.distance == 0
 
     @property
     def technique(self) -> str:
@@ -180,13 +170,8 @@ class Chain(NamedTuple):
 
     @property
     def distance(self) -> float:
-        """Return the distance from an empty chain."""
+        """Return the distance from an empty chain, which is the default."""
         return sum(ADDITION + (step.weight - USUAL_WEIGHT) ** 2 for step in self.steps)
-
-    @property
-    def is_default(self) -> bool:
-        """Return whether there is no re-ranker."""
-        return not self.steps
 
     def __str__(self) -> str:
         """Return a name for people."""
@@ -331,7 +316,7 @@ class Choice:
     @property
     def best(self) -> Candidate:
         """Return the variant that searches use: the chosen one if applied, else the default."""
-        default = next(point.variant for point in self.curve if point.variant.is_default)
+        default = next(point.variant for point in self.curve if not point.variant.distance)
         return self.chosen if self.applied else default
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
@@ -18,7 +18,7 @@ from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..evaluation.evaluation import Evaluation, evaluate
 from ..evaluation.label_free import overlap, rank_biased_overlap
-from ..evaluation.report import STYLE, html_table
+from ..evaluation.report import html_page, html_table
 from ..files.local import append_private, numbered_lines, parsed_json
 from ..files.remembered import SHADOWS, file_of_index
 from ..records import Qrels, Query
@@ -172,8 +172,8 @@ class ShadowReport:
 
     def page(self) -> str:
         """Return the report as a self-contained HTML page, with the largest changes side by side."""
-        title = escape(f"{self.index}: what another ranking changes")
-        parts = [f"<h1>{title}</h1>", *(f"<p>{escape(line)}</p>" for line in self.summary)]
+        title = f"{self.index}: what another ranking changes"
+        parts = [f"<h1>{escape(title)}</h1>", *(f"<p>{escape(line)}</p>" for line in self.summary)]
         for name, head, rows in self.tables():
             parts.append(f"<h2>{escape(name)}</h2>{html_table(head, rows)}")
         for request in self.largest:
@@ -183,8 +183,7 @@ class ShadowReport:
                 items = "".join(f"<li>{doc_id} <small>{text}</small>" for doc_id, text in texts)
                 parts.append(f"<div><b>{side}</b><ol>{items}</ol></div>")
             parts.append("</div></section>")
-        opening = f"<meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
-        return f"<!doctype html>\n<html lang=en><head>{opening}</head><body>{''.join(parts)}</body></html>\n"
+        return html_page(title, parts)
 
 
 def compare_answers(
@@ -274,7 +273,14 @@ class ShadowFile:
     def read(self, info: IndexInfo) -> tuple[list[ShadowedRequest], str]:
         """Return the requests of an index, and why comparing stopped. Raises DataError for none."""
         requests, stopped = [], ""
-        for value in self._values():
+        lines = numbered_lines(self.path, errors="replace") if self.path.is_file() else ()
+        for _, line in lines:
+            try:
+                value = parsed_json(line)
+            except ValueError:  # a server was killed while it wrote
+                continue
+            if not isinstance(value, dict):
+                continue
             stopped = str(value.get("stopped", ""))
             if value.get("index") == info.uuid:
                 with suppress(KeyError, TypeError):  # a damaged line
@@ -288,15 +294,3 @@ class ShadowFile:
                 "--shadow 0.1; or --queries FILE",
             )
         return requests, stopped
-
-    def _values(self) -> Iterable[dict[str, Any]]:
-        """Yield the JSON objects in the lines of the file."""
-        if not self.path.is_file():
-            return
-        for _, line in numbered_lines(self.path, errors="replace"):
-            try:
-                value = parsed_json(line)
-            except ValueError:  # a server was killed while it wrote
-                continue
-            if isinstance(value, dict):
-                yield value

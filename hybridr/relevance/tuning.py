@@ -346,7 +346,8 @@ def choose_chain(
     )
     values = measure_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in chains])
-    return choose_variant(chains, Landscape.isolated(distances), values, measure)
+    without_neighbours = Landscape(distances, np.eye(len(chains)), np.zeros(len(chains)))
+    return choose_variant(chains, without_neighbours, values, measure)
 
 
 def reranker_gains(

@@ -1,4 +1,4 @@
-"""Reads the hits in a response of `_search`: checks them, and chooses the text to show."""
+"""Reads the hits of a `_search`: checks them, chooses the text to show, and fetches whole texts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from html import escape
 from itertools import islice
 from typing import Any
 
+from ..cluster.connection import Cluster
 from ..cluster.failures import is_partial, reading_answer
 from ..cluster.field_values import text_of
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import groups_of, sources_by_id
+from ..cluster.record import IndexInfo
 from ..encoders.passages import Span
 from ..errors import ClusterError
 
+READ_AT_ONCE = 500  # documents
 LONGEST_FRAGMENT, LONGEST_PASSAGE = 500, 5_000
 MARKS = ("<em>", "</em>")
 PARTS = re.compile(r"</?em>|&#?\w{1,8};|.", re.DOTALL)
@@ -52,6 +57,18 @@ def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | 
         return escape(text[slice(*span)][:LONGEST_PASSAGE]), span
     marked = hit.get("highlight", {})
     return " … ".join(shortened(part) for field in fields for part in marked.get(field, ())), None
+
+
+def fetch_texts(
+    cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], fields: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the texts of documents by id: of the given fields, else of those that the encoder reads."""
+    texts: dict[str, str] = {}
+    fields = fields or info.record.fields or choose_text_fields(cluster, info)
+    for group in groups_of(doc_ids, READ_AT_ONCE):
+        sources = sources_by_id(cluster, info, group)
+        texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+    return texts
 
 
 def shortened(fragment: str) -> str:

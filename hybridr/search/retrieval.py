@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from ..cluster.field_values import text_of
 from ..cluster.mappings import index_put
-from ..cluster.reading import groups_of, hits_by_id, sources_by_id
+from ..cluster.reading import groups_of, hits_by_id
 from ..cluster.record import RESULT_WINDOW
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
@@ -22,9 +21,8 @@ from .clauses import REASONS
 from .client_query import UNCHANGED_TEMPLATE_HINT
 from .context import SearchContext
 from .fusions import CandidateLists, CompiledQuery, Scores
-from .hits import checked_hits, shown_text
+from .hits import checked_hits, fetch_texts, shown_text
 
-READ_AT_ONCE = 500  # documents
 INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 silently omits them from the answer
 
 
@@ -256,11 +254,7 @@ class Retrieval:
     def fetch_contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
         """Return the whole texts of hits, as the encoder reads them, by document id."""
         doc_ids = list(dict.fromkeys(hit.doc_id for hits in lists for hit in hits))
-        texts: dict[str, str] = {}
-        for group in groups_of(doc_ids, READ_AT_ONCE):
-            sources = sources_by_id(self.cluster, self.info, group)
-            texts |= {doc_id: text_of(source, self.fields) for doc_id, source in sources.items()}
-        return texts
+        return fetch_texts(self.cluster, self.info, doc_ids, self.fields)
 
 
 def require_no_wrappers(query: CompiledQuery) -> None:

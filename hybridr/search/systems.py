@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
-from ..cluster.field_values import text_of
-from ..cluster.fields import choose_text_fields
-from ..cluster.reading import count_missing, groups_of, sources_by_id
+from ..cluster.reading import count_missing
 from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError, quantity
 from ..evaluation.evaluation import (
@@ -41,6 +39,7 @@ from ..files.local import replacing
 from ..records import Progress, Qrels, Query, Run, silent
 from .checks import Feedback, Mode, encoder_for, encodes, modes
 from .fusions import FAMILY as FUSIONS
+from .hits import fetch_texts
 from .rerankers import FAMILY as RERANKERS
 from .search import Search
 from .settings import SearchSettings
@@ -296,13 +295,3 @@ def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
             "index and qrels are not of the same collection",
             hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
         )
-
-
-def fetch_texts(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
-    """Return the texts of documents of an index, by id, for a report."""
-    texts: dict[str, str] = {}
-    fields = info.record.fields or choose_text_fields(cluster, info)
-    for group in groups_of(doc_ids, CHECKED_DOCUMENTS):
-        sources = sources_by_id(cluster, info, group)
-        texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
-    return texts

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
-from hybridr.serving.page.workbench import workbench_addition
+from hybridr.serving.page.workbench import add_workbench
 from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_index, text_number
 from support.deployed import Server
@@ -47,7 +48,7 @@ def index(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server(cluster: Cluster, index: str) -> Iterator[Server]:
     settings = ServeSettings(index=index, token=TOKEN)
-    added = workbench_addition(settings, cluster)
+    added = partial(add_workbench, settings=settings, cluster=cluster)
     running = Server(create_app(HashingEncoder(), settings, cluster=cluster, added=added))
     yield running
     running.stop()

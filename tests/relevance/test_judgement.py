@@ -30,9 +30,9 @@ from hybridr.search.settings import SearchSettings
 from rankings import Formula
 
 VERSION = (3, 6, 0)
-ALONE = Landscape.isolated(np.array([0.0, 0.09, 0.25]))
+ALONE = Landscape(np.array([0.0, 0.09, 0.25]), np.eye(3), np.zeros(3))
 TRIED = variants((3, 6, 0), ["absolute"])
-DEFAULT = next(i for i, one in enumerate(TRIED) if one.is_default)
+DEFAULT = next(i for i, one in enumerate(TRIED) if not one.distance)
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
 TERMS = {doc_id: Counter(text.split()) for doc_id, text in TEXTS.items()}
 ASKED = {"sea": 1.0, "tide": 1.0}
@@ -61,10 +61,10 @@ def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
     choice = choose_variant(TRIED, weight_landscape(TRIED), values_with(0.45, 1.4), "nDCG@10")
     assert choice.gain > 0
     assert choice.low <= 0
-    assert not choice.chosen.is_default
+    assert choice.chosen.distance
     assert not choice.applied
     assert choice.settings is None
-    assert choice.best.is_default
+    assert not choice.best.distance
 
 
 def test_a_gain_above_zero_is_applied() -> None:
@@ -89,7 +89,7 @@ def test_held_out_gains_are_those_of_the_better_variant() -> None:
 
 def test_held_out_gains_of_noise_are_not_above_zero() -> None:
     """The best of many by chance gains on its own queries, and nothing on others."""
-    found, free = [], Landscape.isolated(np.zeros(30))
+    found, free = [], Landscape(np.zeros(30), np.eye(30), np.zeros(30))
     for seed in range(20):
         values = np.random.default_rng(seed).normal(0.5, 0.3, (40, 30))
         chosen = choose(values, free)
@@ -105,7 +105,7 @@ def test_a_lone_peak_does_not_win_over_a_hill() -> None:
     tried = variants(VERSION)
     lying = weight_landscape(tried)
     assert lying.nearness.sum(axis=1) == pytest.approx(1.0)
-    assert tried[lying.default].is_default
+    assert not tried[lying.default].distance
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
     hill = np.where([variant.technique == "absolute" for variant in tried], 0.5 - (weights - 0.7) ** 2, 0.2)
     hill[next(i for i, variant in enumerate(tried) if str(variant) == "absolute, dense weight 0.1")] += 0.4
@@ -183,14 +183,14 @@ def test_a_measure_sees_what_it_looks_at(asked: QueryCandidates) -> None:
 
 def test_variants_hold_one_default_which_is_that_of_search() -> None:
     found = variants(VERSION)
-    [default] = [variant for variant in found if variant.is_default]
+    [default] = [variant for variant in found if not variant.distance]
     assert default.settings["dense_weight"] == SearchSettings().dense_weight
     assert default.technique == "absolute"
     assert len({str(variant) for variant in found}) == len(found)
 
 
 def test_pipelines_alone_have_a_default_too() -> None:
-    [default] = [one for one in variants(VERSION, ["pipeline"]) if one.is_default]
+    [default] = [one for one in variants(VERSION, ["pipeline"]) if not one.distance]
     assert (default.technique, default.settings["dense_weight"]) == ("min_max", 0.5)
 
 

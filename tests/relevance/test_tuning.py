@@ -59,8 +59,8 @@ def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:
     one = len(WEIGHTS) * len(DEPTHS)
     found = possible_chains(["tokens", "cross"])
     assert len(found) == (1 + one) ** 2
-    assert found[0].is_default
-    assert [chain.is_default for chain in found].count(True) == 1
+    assert not found[0].distance
+    assert [chain.distance for chain in found].count(0) == 1
     assert min(chain.distance for chain in found[1:]) > found[0].distance == 0
     both = Chain((Step("tokens", 0.25, 50), Step("cross", 1.0, 10)))
     assert both in found

@@ -73,8 +73,8 @@ def test_a_new_file_is_a_setting_a_choice_and_a_system(maximum: None) -> None:
 def test_a_new_file_takes_part_in_tune_where_it_says_how(maximum: None) -> None:
     found = variants(VERSION)
     [variant] = [one for one in found if one.technique == "throwaway"]
-    assert [one.is_default for one in found].count(True) == 1
-    assert not variant.is_default
+    assert [one.distance for one in found].count(0) == 1
+    assert variant.distance
     asked = QueryCandidates(Query("q", "text"), LEGS, 9.0)
     assert score_all([variant], asked, 2.0).tolist() == [[4.0, 4.5, 4.0]]
     assert "throwaway" not in {one.technique for one in variants(VERSION, ["pipeline"])}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.serving.application import create_app
-from hybridr.serving.page.workbench import FOLDER, workbench_addition
+from hybridr.serving.page.workbench import FOLDER, add_workbench
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -19,7 +20,9 @@ FILES = ("/", "/page/page.js", "/page/page.css")
 @pytest.fixture(scope="module")
 def client() -> TestClient:
     settings = ServeSettings(token="secret")
-    return TestClient(create_app(HashingEncoder(), settings, added=workbench_addition(settings, None)))
+    return TestClient(
+        create_app(HashingEncoder(), settings, added=partial(add_workbench, settings=settings, cluster=None))
+    )
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,13 +25,6 @@ NEXT_STEPS = {
 }
 """Next command, or setting, for an exported folder, by its entry in the manifest."""
 FORM_OPTIONS = ("ranker", "pooling", "similarity")
-
-
-class NumberFormat(str, Enum):
-    """Number format of the graph that is opened first."""
-
-    fp32 = "fp32"
-    int8 = "int8"
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ def export(
     folder: Annotated[
         str | None, typer.Argument(help="Encoder or sentence-transformers folder, or a name.")
     ] = None,
-    precision: Annotated[NumberFormat, typer.Option(help="fp32, or int8 beside it.")] = NumberFormat.fp32,
+    precision: Annotated[Literal["fp32", "int8"], typer.Option(help="fp32, or int8 beside it.")] = "fp32",
     out: Annotated[
         Path | None, typer.Option(help="Folder to write to.", show_default="in place, or FOLDER-encoder")
     ] = None,
@@ -82,7 +74,7 @@ def export(
             f"--{next(iter(misplaced))} goes with --dam, not with a FOLDER", hint="hybridr export --help"
         )
     progress = session.output.progress
-    options: Any = {"precision": precision.value, "texts": read_documents(documents), "progress": progress}
+    options: Any = {"precision": precision, "texts": read_documents(documents), "progress": progress}
     if modules.dam:
         from hybridr.training.rankers import export_joined
 
@@ -91,7 +83,7 @@ def export(
     else:
         target = out or export_target(str(folder))
         export(model_folder(str(folder), progress=progress), target, **options)
-    show_export(session, target, precision.value)
+    show_export(session, target, precision)
 
 
 def read_documents(path: Path | None) -> list[Document]:

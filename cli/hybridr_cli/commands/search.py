@@ -27,8 +27,8 @@ def refuse_size(text: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class PageOptions:
-    """The options for which hits are returned: number, offset and filter."""
+class HitOptions:
+    """The options for which hits are returned (number, offset, filter), and how they are ranked."""
 
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
     size: Annotated[
@@ -36,12 +36,6 @@ class PageOptions:
     ] = None
     offset: Annotated[int, typer.Option("--from", min=0, help="Number of hits to skip, for pages.")] = 0
     filter: Annotated[str | None, typer.Option(help="Query in JSON that every hit must match.")] = None
-
-
-@dataclass(frozen=True)
-class RankingOptions:
-    """The options for how hits are ranked: mode and encoder."""
-
     mode: Annotated[str, typer.Option(help="hybrid, or the name of one retriever.")] = "hybrid"
     encoder: EncoderFolder = None
 
@@ -51,8 +45,7 @@ def search(
     session: Session,
     name: SearchedName,
     text: Annotated[str, typer.Argument(help="The query.")],
-    page: PageOptions,
-    ranking: RankingOptions,
+    options: HitOptions,
     settings: SearchSettings,
     request: Annotated[
         bool, typer.Option("--request", help="Print the request body for plain REST instead of searching.")
@@ -64,16 +57,16 @@ def search(
     """Search by words, by vectors or both; shows highlighted text and each retriever's raw score."""
     if request:
         session.refuse_options("does not go with --request", "explain", "at_least")
-    searcher = session.index(name).open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
-    condition = read_filter(page.filter)
+    searcher = session.index(name).open_search(options.mode, encoder=options.encoder, settings=settings)
+    condition = read_filter(options.filter)
     if request:
         for remark in searcher.remarks_on(text):
             session.output.note(remark)
-        body = searcher.request(text, page.k, offset=page.offset, filter=condition)
+        body = searcher.request(text, options.k, offset=options.offset, filter=condition)
         session.output.result(body)
         return session.output.line(json.dumps(body))
     searcher = searcher.requiring(settings.at_least)
-    explanation = searcher.explain(text, page.k, offset=page.offset, filter=condition, parts=explain)
+    explanation = searcher.explain(text, options.k, offset=options.offset, filter=condition, parts=explain)
     for remark in explanation.remarks:
         session.output.note(remark)
     session.output.result(explanation.to_json())

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hybridr.relevance.corpus import Source, TargetDomain
     from hybridr.training.adaptation import AdaptResult
     from hybridr.training.dam import DamFit
-    from hybridr.training.judged import Judged
     from hybridr.training.rem import RemTraining
     from hybridr.training.settings import DamSettings, RemSettings
 
@@ -84,21 +83,6 @@ class LabelOptions:
         str | None, typer.Option(help="Index of the same corpus, to mine negatives by BM25.")
     ] = None
 
-    def read_judged(self) -> Judged:
-        """Read the labelled queries. Raise SettingsError if both kinds of options were given."""
-        from hybridr.training.judged import read_labels
-
-        return read_labels(self.beir, self.split, self.qrels, self.queries, self.corpus)
-
-    def ranking_arguments(self, session: Session) -> dict[str, Any]:
-        """Return the arguments `rank` and `source` of `train_rem`: BM25 of the index, or None for BM25 in
-        this process.
-        """
-        if not self.index:
-            return {"rank": None, "source": "bm25"}
-        search = session.index(self.index).open_search("lexical")
-        return {"rank": search.run, "source": f"index {self.index}"}
-
 
 @dataclass(frozen=True)
 class TargetOptions:
@@ -139,17 +123,19 @@ def train_relevance(
     session: Session, labels: LabelOptions, domain: TargetOptions, settings: RemSettings
 ) -> None:
     """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
+    from hybridr.training.judged import read_labels
     from hybridr.training.rem import train_rem
     from hybridr.training.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
-    judgements = labels.read_judged()
-    target = domain.read_target(session, settings.seed)
-    ranking_arguments = labels.ranking_arguments(session)
-    training = train_rem(
-        judgements, settings, **ranking_arguments, target=target, progress=session.output.progress
-    )
     output = session.output
+    judgements = read_labels(labels.beir, labels.split, labels.qrels, labels.queries, labels.corpus)
+    target = domain.read_target(session, settings.seed)
+    ranking: dict[str, Any] = {"rank": None, "source": "bm25"}  # in this process
+    if labels.index:
+        search = session.index(labels.index).open_search("lexical")
+        ranking = {"rank": search.run, "source": f"index {labels.index}"}
+    training = train_rem(judgements, settings, **ranking, target=target, progress=output.progress)
     show_training(output, f"{training.steps} steps on {training.queries:,} queries", training)
     part = "all weights" if training.kind == "whole" else "the REM"
     output.line(f"weights    {training.parameters:,} in {part}, {training.share:.1%} of the backbone")

@@ -66,7 +66,7 @@ def tune(
 def show_choice(session: Session, name: str, choice: Choice) -> None:
     """Print which settings the judged queries chose, and the gain."""
     bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
-    settings = "" if choice.chosen.is_default else f", not {choice.chosen}"
+    settings = f", not {choice.chosen}" if choice.chosen.distance else ""
     decision = str(choice.chosen) if choice.applied else f"{choice.best} is kept{settings}"
     session.output.line(f"{name}: {decision}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 

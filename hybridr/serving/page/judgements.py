@@ -16,7 +16,7 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, combinations
@@ -29,17 +29,16 @@ import urllib3
 
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
-from ...cluster.field_values import text_of
-from ...cluster.reading import sources_by_id
 from ...cluster.record import IndexInfo
 from ...encoders.contract import Encoder
 from ...errors import DataError, HybridrError, SettingsError, Unreachable
 from ...files.fetching import BoundedRetry, ask_web
 from ...files.formats import fits_column, qrels_table, read_jsonl, read_qrels, read_query_log
 from ...files.local import child_path, data_folder, replacing
-from ...records import Progress, Qrels, Query, silent
+from ...records import Progress, Qrels, Query, Reported, silent
 from ...relevance.settings import MIN_JUDGED
 from ...search.checks import encoder_for
+from ...search.hits import fetch_texts
 from ...search.search import Search
 from ..settings import AssessorSettings
 
@@ -215,7 +214,7 @@ NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
-class Assessment:
+class Assessment(Reported):
     """The result of judging by a language model.
 
     `asked` counts the pairs sent now, `unread` those of them whose answer had no grade. `queries` and
@@ -230,10 +229,6 @@ class Assessment:
     unread: int
     relevant: int
     agreement: tuple[Mapping[str, Any], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return asdict(self)
 
 
 def assess(
@@ -290,8 +285,7 @@ def assess(
 
 def passages(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
     """Return the beginning of each document's text, by id, without missing documents and empty texts."""
-    sources = sources_by_id(cluster, info, doc_ids)
-    texts = {doc_id: text_of(source, info.record.fields) for doc_id, source in sources.items()}
+    texts = fetch_texts(cluster, info, doc_ids)
     return {doc_id: texts[doc_id][:PASSAGE] for doc_id in doc_ids if texts.get(doc_id, "").strip()}
 
 

@@ -34,7 +34,7 @@ from ...search.rules.rules import RulesChange, RulesVersion, add_rules, fetch_ru
 from ...search.search import Search
 from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, evaluate_searches, system
-from ..application import Addition, Server, open_server
+from ..application import Server, open_server
 from ..requests import Refused, json_response
 from ..settings import ServeSettings
 from ..snapshots import IndexSnapshot, Searches
@@ -238,14 +238,11 @@ def open_workbench(
     search: SearchSettings | None = None,
     progress: Progress = silent,
 ) -> Server:
-    """Return the server of `open_server` with the page at `/`. Raises the errors of `open_server`."""
-    added = workbench_addition(settings, cluster)
+    """Return the server of `open_server` with the page at `/`, which without an index explains what it needs.
+    Raises the errors of `open_server`.
+    """
+    added = partial(add_workbench, settings=settings, cluster=cluster)
     return open_server(settings, cluster=cluster, search=search, progress=progress, added=added)
-
-
-def workbench_addition(settings: ServeSettings, cluster: Cluster | None) -> Addition:
-    """Return the function that adds the page to an app; without an index the page explains what it needs."""
-    return partial(add_workbench, settings=settings, cluster=cluster)
 
 
 def add_workbench(

@@ -26,9 +26,9 @@ from ...records import Progress, Qrels, Query, silent
 from ...relevance.shadows import COMPARED, ShadowedRequest, ShadowFile, ShadowReport, compare_answers
 from ...search.checks import stored_fusion
 from ...search.clauses import NotRanked, ParsedQuery
+from ...search.hits import fetch_texts
 from ...search.search import Search
 from ...search.settings import RecallMode, SearchSettings
-from ...search.systems import fetch_texts
 from .rewriting import (
     BODY_PARAMETERS,
     BodyRanking,

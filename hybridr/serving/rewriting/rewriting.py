@@ -25,19 +25,8 @@ from ...search.settings import RecallMode
 
 QUERY_STRING = ("analyzer", "analyze_wildcard", "lenient")  # parameters that go with `q`
 SOURCE_PARAMETERS = ("_source", "_source_includes", "_source_excludes")
-MOVED_PARAMETERS = frozenset(
-    (
-        "q",
-        "df",
-        "default_operator",
-        "from",
-        "size",
-        "sort",
-        "stored_fields",
-        *QUERY_STRING,
-        *SOURCE_PARAMETERS,
-    )
-)
+OTHER_PARAMETERS = ("q", "df", "default_operator", "from", "size", "sort", "stored_fields")
+MOVED_PARAMETERS = frozenset((*OTHER_PARAMETERS, *QUERY_STRING, *SOURCE_PARAMETERS))
 """Parameters that `normalised_body` moves into the body."""
 BODY_PARAMETERS = ("source", "source_content_type")
 """A body in the address, for clients that cannot send one with GET."""

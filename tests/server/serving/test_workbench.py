@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.relevance.answering import calibrate
 from hybridr.search.rules.rules import change_stamp, fetch_version
 from hybridr.serving.application import create_app
-from hybridr.serving.page.workbench import workbench_addition
+from hybridr.serving.page.workbench import add_workbench
 from hybridr.serving.settings import ServeSettings
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
@@ -38,7 +39,7 @@ def index(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def client(cluster: Cluster, index: str) -> TestClient:
     settings = ServeSettings(index=index)
-    added = workbench_addition(settings, cluster)
+    added = partial(add_workbench, settings=settings, cluster=cluster)
     return TestClient(create_app(HashingEncoder(), settings, cluster=cluster, added=added))
 
 
@@ -152,7 +153,9 @@ def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(cluster, 
     monkeypatch.setattr("hybridr.serving.page.workbench.encoder_for", lambda *_: old)
     settings = ServeSettings(index=f"{index_name}-part")
     client = TestClient(
-        create_app(new, settings, cluster=cluster, added=workbench_addition(settings, cluster))
+        create_app(
+            new, settings, cluster=cluster, added=partial(add_workbench, settings=settings, cluster=cluster)
+        )
     )
     systems = client.get("/compare").json()["systems"]
     beside = f"hybrid@{index_name}-hybridr-1"
@@ -190,5 +193,10 @@ def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster, index_name
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
     settings = ServeSettings(index=info.name)
     with pytest.raises(DataError, match=f"hybridr's record in '{info.name}' holds a wrong 'source'"):
-        create_app(HashingEncoder(), settings, cluster=cluster, added=workbench_addition(settings, cluster))
+        create_app(
+            HashingEncoder(),
+            settings,
+            cluster=cluster,
+            added=partial(add_workbench, settings=settings, cluster=cluster),
+        )
     assert not (data_folder().parent / "loot").exists()
