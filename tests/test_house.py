@@ -337,6 +337,16 @@ def test_library_never_prints_or_exits() -> None:
                 assert (node.value.id, node.attr) != ("sys", "exit"), path
 
 
+def test_nothing_is_done_inside_an_assertion() -> None:
+    """`python -O` leaves assertions out: what they call or assign would be missing."""
+    for path in [*MODULES, *(ROOT / "cli" / "hybridr_cli").rglob("*.py")]:
+        assertions = [node for node in ast.walk(house.tree_of(path)) if isinstance(node, ast.Assert)]
+        for part in (part for node in assertions for part in ast.walk(node.test)):
+            assert not isinstance(part, ast.NamedExpr), f"{path.name}:{part.lineno}"
+            if isinstance(part, ast.Call):
+                assert ast.unparse(part.func) in ("isinstance", "reads_tokens"), f"{path.name}:{part.lineno}"
+
+
 COMMAND = re.compile(
     r"(\bhybridr [a-z][a-z-]*(?: (?! )[^ ;]+)*|\brm(?: -r)?|--(?:alias|fields|index)(?:-[a-z]+)?)[ =]$"
 )

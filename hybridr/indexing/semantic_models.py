@@ -219,7 +219,8 @@ def other_embeddings(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder
 ) -> list[str]:
     """Return the ids of documents whose embedding differs from what the encoder makes of their text."""
-    assert (models := info.record.semantic)
+    models = info.record.semantic
+    assert models
     different = set()
     for doc_id, document in documents_by_id(cluster, replace(info, semantic={}), doc_ids).items():
         for name in models.fields:

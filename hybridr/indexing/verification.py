@@ -293,7 +293,8 @@ def compare_documents(
 
 def check_embeddings(cluster: Cluster, info: IndexInfo, share: Share) -> Sightings:
     """Note the documents of a share of the destination that have a text without an embedding by its model."""
-    assert (models := info.record.semantic)
+    models = info.record.semantic
+    assert models
     sightings, fields = Sightings(), [info.semantic[name].stored for name in models.fields]
     for page in read_pages(
         cluster, replace(info, semantic={}), share=share, fields=[*models.fields, *fields]

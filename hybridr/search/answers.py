@@ -85,7 +85,7 @@ class Answers:
                 f"{at_least} is not a confidence", hint="a number from 0 to below 1, such as 0.95"
             )
         if at_least:
-            assert self.required_calibration
+            self.threshold(at_least)  # raises SettingsError without a calibration
         return at_least
 
     @property

@@ -244,7 +244,6 @@ class Search:
         k: int = 10,
         *,
         filter: dict[str, Any] | None = None,
-        reading: Reading | None = None,
         boost: str | None = None,
     ) -> dict[str, Any]:
         """Return the search body for the best `k` hits, with `query` and `rescore` if the fusion is absolute.
@@ -254,9 +253,8 @@ class Search:
         self._check_one_request()
         check_request(text, k)
         rules, fusion = self.ruling(text), self.context.fusion
-        filter, readings = rules.restricted_filter(filter), None if reading is None else [reading]
-        depth = max(self.settings.depth, k)
-        [query] = self.context.compile([rules.text], depth, filter, readings, boost=boost)
+        filter, depth = rules.restricted_filter(filter), max(self.settings.depth, k)
+        [query] = self.context.compile([rules.text], depth, filter, boost=boost)
         if not rules.pins:
             return query.body(k)
         if not fusion.rescores:

@@ -45,7 +45,8 @@ class PassageVectors(OneVector):
     @classmethod
     def described(cls, record: Record) -> str:
         """Return a line on how documents are split."""
-        assert (windows := record.passages)
+        windows = record.passages
+        assert windows
         return f"passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}"
 
     @classmethod

@@ -22,7 +22,6 @@ from ...cluster.connection import Cluster
 from ...cluster.destinations import destinations, resolve
 from ...cluster.field_values import text_of
 from ...cluster.reading import hits_by_id, sources_by_id
-from ...encoders.contract import Encoder
 from ...evaluation.evaluation import JudgedQueries
 from ...files.formats import fits_column
 from ...files.local import read_within
@@ -76,13 +75,6 @@ class SideBySide:
             index.name for index in indices if index.record.state == "complete" and index.name != info.name
         ]
         return [*COMPARED, *template, *(f"{OTHER_INDEX}{name}" for name in names)]
-
-    @property
-    def encoder(self) -> Encoder:
-        """Return the encoder of the index."""
-        encoder = self.hybrid.encoder
-        assert encoder is not None
-        return encoder
 
     def search(self, name: str) -> Search:
         """Return the search of a system. Raises SettingsError, and NotFound for an unknown index."""
@@ -372,7 +364,7 @@ class PageWorks:
 
     def tune(self, progress: Progress) -> dict[str, Any]:
         """Tune how the retrievers are combined, and reopen the server's search with the result."""
-        judgements, encoder = self.judged_queries.read(), self.comparison.encoder
+        judgements, encoder = self.judged_queries.read(), self.comparison.hybrid.encoder
         search = without_chain(self.comparison.searches.settings)
         tuning = tune(self.cluster, self.index, judgements, encoder=encoder, search=search, progress=progress)
         self.comparison.searches.reopen()
