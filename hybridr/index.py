@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -404,10 +404,7 @@ class Index:
         yield from sync_rounds(self.cluster, self.name, model, settings, every_s=seconds, missed=missed)
 
     def _encoder_of_vectors(
-        self,
-        encoder: Encoder | Path | str | None,
-        settings: ReindexSettings | None = None,
-        progress: Progress = silent,
+        self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
     ) -> Encoder:
         """Return an open `encoder` as it is; else open the one that wrote the vectors (from its folder, if
         given), with the precision and backend that wrote them, if that backend is installed.
@@ -418,11 +415,7 @@ class Index:
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
             return encoder
-        if settings is None:
-            info = resolve(self.cluster, self.name)
-            return encoder_for(info, encoder, progress=progress)
-        cluster = self.cluster.with_patience(settings.patience_s)
-        info = resolve(cluster, self.name)
+        info = resolve(self.cluster.with_patience(settings.patience_s), self.name)
         precision, backend = usable_arithmetic(info.record.precision, info.record.backend)
         precision, backend = settings.chosen_precision or precision, settings.backend or backend
         return encoder_for(info, encoder, precision=precision, backend=backend, progress=progress)
@@ -437,9 +430,11 @@ class Index:
         >>> docs.verify().ok
         True
         """
+        from .cluster.destinations import resolve
         from .indexing.verification import verify
+        from .search.checks import encoder_for
 
-        model = self._encoder_of_vectors(encoder, progress=progress)
+        model = encoder_for(resolve(self.cluster, self.name), encoder, progress=progress)
         return verify(self.cluster, self.name, model, sample=sample, progress=progress)
 
     def measure_recall(
@@ -456,12 +451,13 @@ class Index:
         a line; by default queries are made from documents. Raises DataError for too few vectors,
         ClusterError if the cluster refuses scripts.
         """
+        from .cluster.destinations import resolve
         from .doctor.recall import measure_recall
         from .files.formats import read_query_log
+        from .search.checks import encoder_for
 
         texts = read_query_log(queries) if isinstance(queries, Path) else queries or ()
-
-        model = self._encoder_of_vectors(encoder, progress=progress)
+        model = encoder_for(resolve(self.cluster, self.name), encoder, progress=progress)
         return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
 
     def status(self) -> Status:
@@ -898,12 +894,12 @@ class Index:
         )
 
 
+@dataclass(frozen=True)
 class IndexRules:
     """The rules of an index: documents pinned, banned or filtered for single queries."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.cluster = cluster
-        self.name = name
+    cluster: Cluster
+    name: str
 
     def list(self, version: int | None = None) -> RulesVersion:
         """Return the rules in force, or those of an earlier `version`.
@@ -941,12 +937,12 @@ class IndexRules:
         return remove_rules(self.cluster, self.name, names, by=by, dry_run=dry_run)
 
 
+@dataclass(frozen=True)
 class IndexExperiment:
     """An experiment that interleaves two rankings of an index in one list and compares them by clicks."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.cluster = cluster
-        self.name = name
+    cluster: Cluster
+    name: str
 
     def start(
         self, a: str, b: str, *, encoder: Encoder | Path | None = None, dry_run: bool = False

@@ -19,7 +19,7 @@ from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .field_values import require_stored_source
 from .record import IndexInfo
-from .routing import checkpoint_of, copies_preference, shards_in
+from .routing import copies_preference
 from .semantic import plain_source
 
 LOST_VIEW = "search_context_missing_exception"
@@ -109,7 +109,7 @@ def read_pages(
 
 def shards_shown(cluster: Cluster, info: IndexInfo) -> list[int]:
     """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
-    shards = shards_in(info)
+    shards = list(range(info.shards))
     if not info.scope.routing or len(shards) == 1:
         return shards
     numbers = []
@@ -135,15 +135,19 @@ def settled_position(
         """Return the global checkpoint of each primary shard. Raises Unreachable if a shard is missing."""
         answer = cluster.request("GET", path_of(info.name, "_stats", "docs"), params={"level": "shards"})
         shards = answer["indices"].get(info.name, {"shards": {}})["shards"]
-        primaries = {
-            int(number): checkpoint_of(copy, info)
+        # A searchable snapshot always reports 0. It takes no writes, so its commit holds all operations.
+        is_snapshot = info.settings.get("index.store.type") == "remote_snapshot"
+        checkpoints = {
+            int(number): copy["commit"]["user_data"]["local_checkpoint"]
+            if is_snapshot
+            else copy["seq_no"]["global_checkpoint"]
             for number, copies in shards.items()
             for copy in copies
             if copy["routing"]["primary"] and "seq_no" in copy
         }
-        if missing := info.shards - len(primaries):
+        if missing := info.shards - len(checkpoints):
             raise Unreachable(f"{missing} shards of '{info.name}' are not there yet", hint="hybridr doctor")
-        return Position({number: max(checkpoint, -1) for number, checkpoint in primaries.items()})
+        return Position({number: max(int(checkpoint), -1) for number, checkpoint in checkpoints.items()})
 
     try:
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
@@ -362,28 +366,16 @@ def sample_documents(
 def sources_by_id(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return id -> source of the documents with these ids; missing documents are left out."""
-    documents = documents_by_id(cluster, index, doc_ids)
-    return {doc_id: document.source for doc_id, document in documents.items()}
-
-
-def documents_by_id(
-    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str]
-) -> dict[str, SourceDocument]:
-    """Return id -> document for these ids, read by a search, so that the right to read the index is enough.
-
-    Missing documents are left out. For whole documents of an index with semantic fields pass its `IndexInfo`.
-    """
-    info = index if isinstance(index, IndexInfo) else None
-    hits = hits_by_id(cluster, index, doc_ids, hit_options(None, info))
-    return {hit["_id"]: source_document(hit, info) for hit in hits}
+    """Return id -> source of the documents with these ids, as `documents_in_pages` reads them."""
+    pages = documents_in_pages(cluster, index, doc_ids, page=DEEPEST)
+    return {document.doc_id: document.source for page in pages for document in page}
 
 
 def counterparts(
     cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, with_source: bool = True
 ) -> dict[Key, SourceDocument]:
     """Return key of each of `documents` -> the index's document with the same id in the shard of its routing,
-    read as by `documents_by_id`. Those that the index lacks are left out.
+    read as by `documents_in_pages`. Those that the index lacks are left out.
     """
     ids = list({document.doc_id: None for document in documents})
     pages = documents_in_pages(cluster, info, ids, page=CHUNK, with_source=with_source)
@@ -457,7 +449,11 @@ def hits_by_id(
 def documents_in_pages(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, with_source: bool = True
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the documents with these ids in pages of `page` ids, as `documents_by_id` reads them."""
+    """Yield the documents with these ids in pages of `page` ids, read by searches, so that the right to read
+    the index is enough.
+
+    Missing documents are left out. For whole documents of an index with semantic fields pass its `IndexInfo`.
+    """
     info = index if isinstance(index, IndexInfo) else None
     for group in groups_of(doc_ids, page):
         hits = hits_by_id(cluster, index, group, hit_options(None if with_source else (), info))

@@ -385,10 +385,6 @@ class IndexInfo:
         marks = self.other_meta.get(MARKS)
         return marks if isinstance(marks, list) else []
 
-    def with_ranking(self, ranking: Ranking) -> IndexInfo:
-        """Return a copy of the description whose record has this ranking; nothing is written."""
-        return self.with_record(self.record.with_ranking(ranking))
-
     def with_record(self, record: Record) -> IndexInfo:
         """Return a copy of the description with this record; nothing is written."""
         return replace(self, mappings={**self.mappings, "_meta": self.meta_with(record)})

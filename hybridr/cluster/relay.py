@@ -48,6 +48,8 @@ WITHOUT_BODY = ("GET", "HEAD", "OPTIONS", "DELETE")
 """Methods whose requests need no `Content-Length: 0`."""
 KEPT_OPEN = 64  # idle connections per host
 MAX_CONNECT_S = 10.0
+UNREADABLE = "the cluster's answer has headers that cannot be read"
+"""Message for an answer whose headers, and so whose end, cannot be read."""
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -106,18 +108,15 @@ class AnswerReader:
         except httptools.HttpParserError as error:
             self.stays_open = False  # there are bytes after the answer, if this is not its own fault
             if not self.is_complete:
-                raise self._failure(error) from None
+                if isinstance(cause := error.__context__, (ClusterError, ConnectionError)):
+                    raise cause from None
+                if self.parser.get_status_code() and not self.has_head:
+                    raise ClusterError(UNREADABLE) from None
+                raise ConnectionError(f"its answer is no HTTP ({error})") from None
         if self.received > self.max_bytes:
             raise BoundsExceeded("bytes")
         if not self.has_head and self.received > MAX_HEAD_BYTES:
             raise ConnectionError("its answer has too many headers")
-
-    def _failure(self, error: Exception) -> Exception:
-        if isinstance(cause := error.__context__, (ClusterError, ConnectionError)):
-            return cause
-        if self.parser.get_status_code() and not self.has_head:
-            return unreadable_headers()
-        return ConnectionError(f"its answer is no HTTP ({error})")
 
     def end(self) -> None:
         """Note that the connection has ended. Raises ConnectionError if the answer has not."""
@@ -149,7 +148,7 @@ class AnswerReader:
             raise ConnectionError(f"its answer is HTTP {version}")
         codings = [value.lower() for name, value in self.headers if name.lower() == "transfer-encoding"]
         if codings not in ([], ["chunked"]) or (codings and version == "1.0"):
-            raise unreadable_headers()
+            raise ClusterError(UNREADABLE)
         self.status, self.has_head = status, True
         self.stays_open = self.parser.should_keep_alive() and status >= 200 and self.method != "HEAD"
         self.lasts_to_end = not (codings or header_of(self.headers, "content-length"))
@@ -167,11 +166,6 @@ class AnswerReader:
     def answer(self) -> ClusterAnswer:
         """Return the complete answer."""
         return ClusterAnswer(self.status, forwarded_headers(self.headers), b"".join(self.parts))
-
-
-def unreadable_headers() -> ClusterError:
-    """Return the error for an answer whose headers, and so whose end, cannot be read."""
-    return ClusterError("the cluster's answer has headers that cannot be read")
 
 
 class RelayConnection(asyncio.Protocol):
@@ -293,37 +287,20 @@ class Host:
     def __init__(self, url: str, settings: ClusterSettings) -> None:
         parts = urlsplit(url)
         self.url, self.prefix, self.name = url, parts.path.rstrip("/"), parts.hostname or ""
-        self.tls = tls_context(settings) if parts.scheme == "https" else None
+        self.tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            checking = ssl.CERT_REQUIRED if settings.verify_certs else ssl.CERT_NONE
+            self.tls = create_urllib3_context(cert_reqs=checking)
+            self.tls.check_hostname = settings.verify_certs
+            if settings.ca_certs:
+                self.tls.load_verify_locations(str(settings.ca_certs))
+            else:
+                self.tls.load_default_certs()
         usual_port = 443 if self.tls else 80
         self.port = parts.port or usual_port
         name = f"[{self.name}]" if ":" in self.name else self.name
         self.address = name if self.port == usual_port else f"{name}:{self.port}"
         self.idle: list[RelayConnection] = []
-
-    def idle_connection(self) -> RelayConnection | None:
-        """Return the connection that was used last, if it is still open; None if there is none."""
-        while self.idle:
-            if (connection := self.idle.pop()).is_usable():
-                return connection
-        return None
-
-    def give_back(self, connection: RelayConnection) -> None:
-        """Keep an open connection for another request."""
-        if connection.is_open and len(self.idle) < KEPT_OPEN:
-            self.idle.append(connection)
-        else:
-            connection.close()
-
-
-def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
-    """Return how a host is known: by the settings' authorities, else by those of this machine."""
-    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if settings.verify_certs else ssl.CERT_NONE)
-    context.check_hostname = settings.verify_certs
-    if settings.ca_certs:
-        context.load_verify_locations(str(settings.ca_certs))
-    else:
-        context.load_default_certs()
-    return context
 
 
 class Relay:
@@ -349,10 +326,17 @@ class Relay:
         raise AssertionError
 
     async def _send(self, host: Host, request: ClientRequest) -> ClusterAnswer:
-        head = request_head(host, request)
-        connection = host.idle_connection() or await self._connect(host)
+        """Send a request by the connection that was used last, if one is still open, else by a new one."""
+        head, connection = request_head(host, request), None
+        while connection is None and host.idle:
+            last_used = host.idle.pop()
+            connection = last_used if last_used.is_usable() else None
+        connection = connection or await self._connect(host)
         answer = await connection.ask(request.method, head, request.body)
-        host.give_back(connection)
+        if connection.is_open and len(host.idle) < KEPT_OPEN:
+            host.idle.append(connection)
+        else:
+            connection.close()
         return answer
 
     async def _connect(self, host: Host) -> RelayConnection:

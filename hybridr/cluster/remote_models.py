@@ -237,30 +237,25 @@ def delete_model(cluster: Cluster, model: RemoteModel) -> None:
 
 
 def send_deletions(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
-    """Send deleting requests in the given order; see `send_deletion`."""
-    for request in requests:
-        send_deletion(cluster, request)
-
-
-def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that undeploys or deletes; a missing target is no error.
+    """Send requests that undeploy or delete, in the given order; a missing target is no error.
 
     A model group answers 409 for about a second after its last model was deleted, so the request is repeated.
     If the server reports by mistake that a connector is in use (`is_mistaken_conflict`), the connector stays.
     """
-    deadline = time.monotonic() + CONFLICT_TIMEOUT_S
-    while True:
-        try:
-            cluster.request(request["method"], request["path"], request.get("body"))
-            return
-        except NotFound:
-            return
-        except ClusterError as failure:
-            if failure.status == CONFLICT and is_mistaken_conflict(cluster, request["path"], failure):
-                return
-            if failure.status != CONFLICT or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+    for request in requests:
+        deadline = time.monotonic() + CONFLICT_TIMEOUT_S
+        while True:
+            try:
+                cluster.request(request["method"], request["path"], request.get("body"))
+                break
+            except NotFound:
+                break
+            except ClusterError as failure:
+                if failure.status == CONFLICT and is_mistaken_conflict(cluster, request["path"], failure):
+                    break
+                if failure.status != CONFLICT or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
 
 def is_mistaken_conflict(cluster: Cluster, path: str, failure: ClusterError) -> bool:

@@ -42,12 +42,7 @@ def routing_values(info: IndexInfo) -> list[str]:
         if len(by_shard) == info.shards:
             break
         by_shard.setdefault(shards_for(str(number), info)[0], str(number))
-    return [by_shard[shard] for shard in sorted(shards or shards_in(info))]
-
-
-def shards_in(info: IndexInfo) -> list[int]:
-    """Return the numbers of all shards of an index."""
-    return list(range(info.shards))
+    return [by_shard[shard] for shard in sorted(shards or range(info.shards))]
 
 
 def has_same_layout(info_a: IndexInfo, info_b: IndexInfo) -> bool:
@@ -83,16 +78,6 @@ def parse_index_infos(response: Mapping[str, Any], segmented: set[str]) -> list[
         if info.settings.get("index.replication.type") == "SEGMENT":
             segmented |= {info.name, *info.aliases}
     return infos
-
-
-def checkpoint_of(shard_copy: Mapping[str, Any], info: IndexInfo) -> int:
-    """Return the global checkpoint in the statistics of a shard copy: all operations up to it are finished.
-
-    A searchable snapshot always reports 0. It takes no writes, so its commit holds all operations.
-    """
-    if info.settings.get("index.store.type") == "remote_snapshot":
-        return int(shard_copy["commit"]["user_data"]["local_checkpoint"])
-    return int(shard_copy["seq_no"]["global_checkpoint"])
 
 
 def copies_preference(segmented: Collection[str], name: str, preference: str | None = None) -> dict[str, str]:

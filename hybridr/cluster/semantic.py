@@ -81,22 +81,20 @@ def plain_fields(
     return {name: mapping for name, mapping in plain.items() if prefix + name not in stored}
 
 
-def plain_source(source: dict[str, Any], semantic: Mapping[str, SemanticField]) -> dict[str, Any]:
-    """Return a document with the texts of its semantic fields, without the output of models."""
-    return dict(_plain(source, semantic, "")) if semantic else source
-
-
-def _plain(value: Any, semantic: Mapping[str, SemanticField], prefix: str) -> Any:
-    if isinstance(value, list):
-        return [_plain(item, semantic, prefix) for item in value]
-    if not isinstance(value, dict):
-        return value
+def plain_source(source: Any, semantic: Mapping[str, SemanticField], prefix: str = "") -> Any:
+    """Return a document, or the part of it below `prefix`, with the texts of its semantic fields, without the
+    output of models.
+    """
+    if isinstance(source, list):
+        return [plain_source(item, semantic, prefix) for item in source]
+    if not semantic or not isinstance(source, dict):
+        return source
     stored, plain = {field.stored for field in semantic.values()}, {}
-    for key, inner in value.items():
+    for key, inner in source.items():
         if prefix + key in stored:
             continue
         if prefix + key not in semantic or not isinstance(inner, dict):
-            plain[key] = _plain(inner, semantic, f"{prefix}{key}.")
+            plain[key] = plain_source(inner, semantic, f"{prefix}{key}.")
         elif "text" in inner:  # else the field only holds copies of other fields
             plain[key] = inner["text"]
     return plain

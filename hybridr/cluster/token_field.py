@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from .connection import Cluster
 from .reading import hits_by_id
 from .record import BITS_FIELD, IndexInfo
-from .retrievers.dense import to_stored_values
 
 TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
 BLOCK_VECTORS = 32  # token vectors that are multiplied at a time
@@ -58,9 +57,9 @@ return params.factor * Math.max(0.0, sum);
 """)
 
 
-def bits_value(bits: NDArray[np.uint8]) -> dict[str, str]:
-    """Return the field of a document that holds its token bits `(tokens, bytes)` as base64."""
-    return {BITS_FIELD: base64.b64encode(bits.tobytes()).decode()}
+def binary_value(field: str, values: NDArray[Any]) -> dict[str, str]:
+    """Return the field of a document that holds token bits or vectors `(tokens, …)`, as base64."""
+    return {field: base64.b64encode(values.tobytes()).decode()}
 
 
 def bits_query(
@@ -96,11 +95,6 @@ def stored_bytes(
     hits = hits_by_id(cluster, index, doc_ids, {"_source": False, "docvalue_fields": [field]})
     values = {hit["_id"]: hit["fields"][field][0] for hit in hits if "fields" in hit}
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded
-
-
-def tokens_value(vectors: NDArray[np.float32]) -> dict[str, str]:
-    """Return the field of a document that holds its token vectors `(tokens, dim)`, as base64."""
-    return {TOKENS_FIELD: base64.b64encode(to_stored_values(vectors, "byte").tobytes()).decode()}
 
 
 def token_vectors_in(stored: bytes, dim: int) -> NDArray[np.float32]:

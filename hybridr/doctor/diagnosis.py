@@ -85,12 +85,8 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         Check("cluster", True, f"{cluster.dialect.product} {number} at {cluster.url}"),
         check_health(cluster),
         check_cluster_disk(cluster),
-        *(
-            check_parts(cluster, "plugins", PLUGINS, cluster.installed_parts("plugins"))
-            if has_plugins
-            else ()
-        ),
-        *check_parts(cluster, "modules", MODULES, cluster.installed_parts("modules")),
+        *([check_parts(cluster, "plugins", PLUGINS)] if has_plugins else ()),
+        check_parts(cluster, "modules", MODULES),
         *check_use(cluster),
         *([check_engines(cluster)] if has_plugins else ()),
         check_known_problems(cluster),
@@ -136,13 +132,11 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     return Check("cluster disk", False if refuses_writes else None, room, fix)
 
 
-def check_parts(
-    cluster: Cluster, kind: str, needed: tuple[str, ...], present: frozenset[str]
-) -> Iterator[Check]:
+def check_parts(cluster: Cluster, kind: str, needed: tuple[str, ...]) -> Check:
     """Check that every node has the needed plugins or modules."""
     if not cluster.nodes:
-        yield Check(kind, None, "the user may not see them", "grant cluster:monitor/nodes/info")
-        return
+        return Check(kind, None, "the user may not see them", "grant cluster:monitor/nodes/info")
+    present = cluster.installed_parts(kind)
     missing = [name for name in needed if name not in present]
     state = f"missing on some node: {', '.join(missing)}" if missing else ", ".join(needed)
     fix = "use a complete distribution: modules come with it"
@@ -153,10 +147,9 @@ def check_parts(
             f"; without {OPTIONAL_PLUGIN}, which `hybridr deploy --way neural` and `--way transparent` need: "
             f"bin/opensearch-plugin install {OPTIONAL_PLUGIN} on every node"
         )
-    if not missing:
-        yield Check(kind, True, state, fix)
-    else:  # Elasticsearch needs modules only for scripts, which save requests
-        yield Check(kind, False if cluster.dialect.has_parts else None, state, fix)
+    # Elasticsearch needs modules only for scripts, which save requests.
+    ok = not missing or (False if cluster.dialect.has_parts else None)
+    return Check(kind, ok, state, fix)
 
 
 def check_engines(cluster: Cluster) -> Check:

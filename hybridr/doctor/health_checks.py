@@ -124,9 +124,14 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
 
 
 def check_vectors(cluster: Cluster, statistics: IndexStatistics) -> Check:
-    """Return the check of one index: its size, and every trap that applies."""
+    """Return the check of one index: its size, and every trap that applies, with the known problems of this
+    version.
+    """
     traps = [*owner_traps(statistics), *setting_traps(statistics)]
-    traps += [*known_traps(cluster, statistics), *state_traps(statistics)]
+    infos = {info.name: info for info in (statistics.info, statistics.source) if info}
+    for name, info in infos.items():
+        traps += [(f"'{name}': {known.line}", known.remedy) for known in problems_of_index(cluster, info)]
+    traps += state_traps(statistics)
     title = f"vectors {statistics.info.name}"
     size = f"{quantity(statistics.documents, 'document')} in {quantity(statistics.segments, 'segment')}"
     if not traps:
@@ -169,14 +174,6 @@ def setting_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
     if int(settings.get(EF_SEARCH, DEFAULT_EF_SEARCH)) < DEFAULT_EF_SEARCH:
         fix = f'PUT /{name}/_settings {{"{EF_SEARCH}": {DEFAULT_EF_SEARCH}}}'
         yield f"{EF_SEARCH} is {settings[EF_SEARCH]}: your own `knn` queries find less", fix
-
-
-def known_traps(cluster: Cluster, statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
-    """Yield known problems of this version that affect the index or its source, with the remedy of each."""
-    infos = {info.name: info for info in (statistics.info, statistics.source) if info}
-    for name, info in infos.items():
-        for problem in problems_of_index(cluster, info):
-            yield f"'{name}': {problem.line}", problem.remedy
 
 
 def state_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:

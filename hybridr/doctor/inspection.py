@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.field_values import leaf_values, text_of
@@ -24,6 +24,7 @@ from ..cluster.known_problems import problems_of_index
 from ..cluster.reading import random_order_query
 from ..cluster.record import TEXT_TYPES, IndexInfo, MappedField
 from ..cluster.word_fields import chosen_word_fields
+from ..encoders.opening import FolderTokens
 from ..encoders.registry import PACKAGED_LANGUAGES, knows_language, suggested_encoders
 from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
@@ -34,15 +35,6 @@ NOTABLE_MARKUP = 0.1
 SEED = 13  # of a sample
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
 """Built-in analysers, which `advice` may replace; it leaves those of the index or a plugin alone."""
-
-
-class TokenCounter(Protocol):
-    """Counts the tokens of texts: an encoder, or only its tokenizer."""
-
-    max_tokens: int
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text with [CLS] and [SEP], uncut."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +115,7 @@ def inspect_index(
     index: str,
     *,
     fields: Sequence[str] = (),
-    token_counter: TokenCounter | None = None,
+    token_counter: FolderTokens | None = None,
     languages: tuple[str, ...] = PACKAGED_LANGUAGES,
     sample: int = 1000,
     progress: Progress = silent,
@@ -206,7 +198,7 @@ def _field_report(
     contents: Contents | None,
     choice: FieldChoice,
     searched: Sequence[str],
-    counter: TokenCounter | None,
+    counter: FolderTokens | None,
 ) -> FieldReport:
     """Return the report about one field: type, filling, lengths, and whether and why the field is used."""
     used = field.name in choice.fields
@@ -221,7 +213,7 @@ def _field_report(
     return FieldReport(field.name, field.type, field.analyzer, filled, stray, lengths, used, why, is_searched)
 
 
-def text_lengths(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
+def text_lengths(texts: Sequence[str], counter: FolderTokens | None) -> Lengths:
     """Return the lengths of texts: in tokens of the counter's model, or in words without a counter. All
     lengths are 0 without texts.
     """
@@ -237,7 +229,7 @@ def text_lengths(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
     return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
 
 
-def html_markup(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
+def html_markup(texts: Sequence[str], counter: FolderTokens | None) -> Markup:
     """Return the share of texts with HTML tags, and lengths without tags if there are any."""
     share = sum(bool(TAG.search(text)) for text in texts) / max(len(texts), 1)
     return Markup(share, text_lengths([TAG.sub(" ", text) for text in texts], counter) if share else None)

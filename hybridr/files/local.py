@@ -201,17 +201,23 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
 def acquire_lock(path: Path, *, wait: bool = True) -> IO[str]:
     """Open and lock the lock file `path`; return the open file. Closing it releases the lock. Raises OSError.
 
-    While another thread or process holds the lock, this waits; without `wait` it raises BlockingIOError. On
-    Windows nothing is locked.
+    While another thread or process holds the lock, this waits; without `wait` it raises BlockingIOError. If
+    that one has deleted the file meanwhile, the new file of this name is locked. On Windows nothing is
+    locked.
     """
-    file = path.open("a")
-    if fcntl is not None:
+    while True:
+        file = path.open("a")
+        if fcntl is None:
+            return file
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    return file
         except BaseException:
             file.close()
             raise
-    return file
+        file.close()
 
 
 MAX_JSON_BYTES = 128 << 20

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -85,20 +85,14 @@ def claim_lock(path: Path, *, wait: bool) -> IO[str] | None:
     file = path.with_name(f".{path.name}.lock")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        while sys.platform != "win32":
-            lock = acquire_lock(file, wait=wait)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
-                    return lock
-            lock.close()  # its earlier owner has deleted the file: lock the new one
+        return None if sys.platform == "win32" else acquire_lock(file, wait=wait)
     except BlockingIOError:
         raise DownloadError(
             f"another run writes to {path} now",
             hint="wait until it has ended, then run this again; or choose another folder with --out",
         ) from None
     except OSError:  # not writable, which the caller will report, or a file system without locks
-        pass
-    return None
+        return None
 
 
 def leftovers_of(path: Path) -> list[Path]:

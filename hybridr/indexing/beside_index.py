@@ -54,7 +54,6 @@ from ..files.local import fingerprint
 from .client_writes import (
     CLIENT_WRITES,
     Writes,
-    current_generation,
     find_writes,
     is_live,
     require_nothing_lost,
@@ -291,15 +290,6 @@ def view_of_plan(cluster: Cluster, todo: Plan) -> IndexView:
     """Return a view of a plan's indices: the source, all with its vectors, and the one behind the alias."""
     source = todo.record.source
     return IndexView.of(cluster, source, destination_pattern(source), todo.destination, todo.record.alias)
-
-
-def index_before_switch(view: IndexView, todo: Plan) -> IndexInfo | None:
-    """Return the index with vectors that clients search before the alias moves; None if it is the source."""
-    source = view.index_info(todo.record.source)
-    target = alias_target(view, todo.record.alias)
-    if target is not None and target.uuid != source.uuid and is_destination_of(target, source):
-        return target
-    return current_generation(view, source)
 
 
 def check_named(named: IndexInfo, name: str, alias: str) -> None:

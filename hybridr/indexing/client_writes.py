@@ -78,7 +78,8 @@ def own_fields(info: IndexInfo) -> set[str]:
 def content_of(source: Mapping[str, Any], info: IndexInfo) -> dict[str, Any]:
     """Return the body of a document without the fields that hybridr added."""
     added = own_fields(info)
-    return plain_source({name: value for name, value in source.items() if name not in added}, info.semantic)
+    own = {name: value for name, value in source.items() if name not in added}
+    return dict(plain_source(own, info.semantic))
 
 
 def is_live(info: IndexInfo) -> bool:

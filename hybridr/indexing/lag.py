@@ -23,7 +23,7 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import has_same_layout, shards_in
+from ..cluster.routing import has_same_layout
 from ..cluster.writing import group_by_size, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, Stored, stored_states
@@ -152,7 +152,7 @@ def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
     body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
     positions: dict[int, int] = {}
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
-    for shard in shards_in(info):
+    for shard in range(info.shards):
         params = {"preference": f"_shards:{shard}"}
         hits = cluster.search(info.name, body, params, every_shard=True)["hits"]["hits"]
         positions[shard] = int(hits[0]["_seq_no"]) if hits else -1
@@ -170,29 +170,18 @@ def cut_into_shares(cluster: Cluster, index: str, since: Position | None, until:
     spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
     counts = {shard: documents_between(cluster, index, shard, *span) for shard, span in spans.items()}
     size = max(SHARE, -(-sum(counts.values()) // MAX_SHARES))
-    pieces = []
+    pieces: list[tuple[int, int, int, float]] = []  # shard, range of operations, mean count of documents
     for shard, (first, last) in spans.items():
         if not counts[shard]:
             continue
         parts = -(-counts[shard] // size)
         edges = [first + (last - first) * number // parts for number in range(parts + 1)]
-        pieces += [Piece(shard, low, high, counts[shard] / parts) for low, high in pairwise(edges)]
-    return [
-        Share(
-            Position({piece.shard: piece.first for piece in group}),
-            Position({piece.shard: piece.last for piece in group}),
-        )
-        for group in group_by_size(pieces, lambda piece: piece.documents, size)
-    ]
-
-
-class Piece(NamedTuple):
-    """A range of a shard's operations after `first` up to `last`, with its approximate document count."""
-
-    shard: int
-    first: int
-    last: int
-    documents: float
+        pieces += [(shard, low, high, counts[shard] / parts) for low, high in pairwise(edges)]
+    shares = []
+    for group in group_by_size(pieces, lambda piece: piece[3], size):
+        since = Position({shard: low for shard, low, _, _ in group})
+        shares.append(Share(since, Position({shard: high for shard, _, high, _ in group})))
+    return shares
 
 
 @dataclass(frozen=True)

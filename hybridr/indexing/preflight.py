@@ -130,9 +130,9 @@ def check_templates(
         return ["index templates could not be looked at: the right to read them is missing"]
     stored = stored_template(cluster, index) if templates else {}
     empty = {"index_patterns": [destination_pattern(source.name)], "priority": stored.get("priority", 0) + 1}
-    effects = []
+    effects, stream = [], f"makes '{index}' a data stream, which only takes new documents"
     for template in templates:
-        if reason := ruin(template, index, source) or stream(stored, index):
+        if reason := ruin(template, index, source) or ("data_stream" in stored and stream):
             raise ClusterError(
                 f"index {template.name} {reason}",
                 hint=f"let its index_patterns leave '{index}' out, or put an empty one over it: "
@@ -174,11 +174,6 @@ def ruin(template: MatchingTemplate, index: str, source: IndexInfo) -> str:
     return (
         f"gives '{index}' what '{source.name}' has not: {', '.join(sorted(differing))}" if differing else ""
     )
-
-
-def stream(stored: Mapping[str, Any], index: str) -> str:
-    """Return the reason why a template forbids an index of this name: it makes data streams only; else ""."""
-    return f"makes '{index}' a data stream, which only takes new documents" if "data_stream" in stored else ""
 
 
 def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:

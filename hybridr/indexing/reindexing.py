@@ -149,6 +149,8 @@ def reindex_planned(
         index = ending.info or job.destination
         table = provide_term_table(job.cluster, index, job.encoder, listener=job.listener, progress=progress)
     counts = {name: getattr(filling, name) for name in COUNTED}
+    outcome = ending._asdict()
+    del outcome["info"]
     notes = (*todo.proposal.notes, answer_size_note(job.cluster, job.destination_before, todo.record))
     return ReindexResult(
         source=job.source,
@@ -156,16 +158,11 @@ def reindex_planned(
         alias=todo.record.alias or None,
         documents=job.cluster.count(job.destination),
         rejects_file=job.rejects.file if ending.rejected else None,
-        rejected=ending.rejected,
-        switched=ending.switched,
         seconds=time.monotonic() - todo.started,
-        deployment=ending.deployment,
-        tuned_before=ending.tuned_before,
-        along=ending.along,
         term_table=table,
         cautions=tuple(todo.cautions),
         notes=notes,
-        carried=ending.carried,
+        **outcome,
         **counts,
     )
 

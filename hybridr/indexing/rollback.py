@@ -50,7 +50,6 @@ from ..cluster.reading import (
     source_document,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import shards_in
 from ..cluster.semantic import stored_form
 from ..cluster.writing import Action, Rejects, bulk_action, cut_to_room, write_past_pipelines
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, quantity
@@ -338,7 +337,7 @@ class OlderIndex:
         source = self.cluster.index_info(str(self.info.record.source))
         former_spans = dict(self.info.record.taken)
         spans = {} if is_restored(self.info, source) or self.position else former_spans
-        for shard in shards_in(source) if self.taken else ():
+        for shard in range(source.shards) if self.taken else ():
             numbers = set()
             for part in groups_of(sorted({doc_id for doc_id, _ in self.taken}), PAGE):
                 params = {"preference": f"_shards:{shard}"}
@@ -444,9 +443,16 @@ class Courier(ClientWrites):
         index = index or self.source
         missed, rejected = self.write(actions, index)
         if rejected:
+            own_info, other_info = (self.cluster.index_info(name) for name in (self.info.name, index))
+            own_names, fields = own_fields(self.info), own_info.properties.items()
+            client_fields = {name: field for name, field in fields if name not in own_names}
+            adding = ""
+            if lacking := missing_fields(client_fields, other_info.properties):
+                body = json_bytes({"properties": lacking}).decode()
+                adding = f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "
             raise ClusterError(
                 f"'{index}' refuses {quantity(rejected, 'document')} written in '{self.info.name}'",
-                hint=f"reasons: {self.rejects.file}; {self.mapping_hint(index)}--discard leaves them behind",
+                hint=f"reasons: {self.rejects.file}; {adding}--discard leaves them behind",
             )
         return missed
 
@@ -458,14 +464,3 @@ class Courier(ClientWrites):
         self.cluster.refresh(index)
         missed = {doc_id for outcome in outcomes for doc_id in outcome.conflicts}
         return missed, sum(outcome.rejected for outcome in outcomes)
-
-    def mapping_hint(self, index: str) -> str:
-        """Return the mapping request that adds the fields that an index lacks; empty if it lacks none."""
-        own_info, other_info = (self.cluster.index_info(name) for name in (self.info.name, index))
-        own_names = own_fields(self.info)
-        client_fields = {name: field for name, field in own_info.properties.items() if name not in own_names}
-        lacking = missing_fields(client_fields, other_info.properties)
-        if not lacking:
-            return ""
-        body = json_bytes({"properties": lacking}).decode()
-        return f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "

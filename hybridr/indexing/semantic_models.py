@@ -13,7 +13,7 @@ from typing import Any
 
 from ..cluster import remote_models
 from ..cluster.connection import Cluster
-from ..cluster.reading import documents_by_id
+from ..cluster.reading import sources_by_id
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import SemanticModels
 from ..cluster.retrievers.dense import SPACES
@@ -222,9 +222,9 @@ def other_embeddings(
     models = info.record.semantic
     assert models
     different = set()
-    for doc_id, document in documents_by_id(cluster, replace(info, semantic={}), doc_ids).items():
+    for doc_id, source in sources_by_id(cluster, replace(info, semantic={}), doc_ids).items():
         for name in models.fields:
-            for text, stored in embedded_texts(document.source, name, info.semantic[name]):
+            for text, stored in embedded_texts(source, name, info.semantic[name]):
                 parts = stored.get("chunks") or [{"text": text, **stored}]
                 vectors = [part.get("embedding", ()) for part in parts]
                 if not encodes_equally(encoder, [part["text"] for part in parts], vectors):

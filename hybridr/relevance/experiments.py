@@ -123,7 +123,7 @@ def start_experiment(
         )
     encoder = encoder_for(info, encoder)
     for ranking in (first, second):  # raises SettingsError for signals that the index cannot give
-        Search(cluster, info.with_ranking(ranking), encoder)
+        Search(cluster, info.with_record(info.record.with_ranking(ranking)), encoder)
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=current)
     step = switch_ranking(cluster, info, experiment, "experiment began", "a", dry_run=dry_run)

@@ -134,7 +134,7 @@ def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
     if (experiment := search.info.record.running_experiment) is None:
         return None
     try:
-        info = search.info.with_ranking(experiment.b)
+        info = search.info.with_record(search.info.record.with_ranking(experiment.b))
         return Contest(experiment.id, Search(search.cluster, info, search.encoder, settings=settings))
     except HybridrError as error:
         LOGGER.warning("no experiment", extra={"facts": {"experiment": experiment.id, "why": error.message}})

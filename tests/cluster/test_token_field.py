@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
 import pytest
 
-from hybridr.cluster.token_field import TOKENS_FIELD, max_sims, tokens_value
+from hybridr.cluster.retrievers.dense import to_stored_values
+from hybridr.cluster.token_field import max_sims
 
 DRAWN = np.random.default_rng(1)
 
@@ -19,7 +18,7 @@ def drawn(tokens: int, dim: int) -> np.ndarray:
 
 
 def held(vectors: np.ndarray) -> bytes:
-    return base64.b64decode(tokens_value(vectors)[TOKENS_FIELD])
+    return to_stored_values(vectors, "byte").tobytes()
 
 
 @pytest.mark.parametrize("dim", [32, 100])

@@ -6,7 +6,8 @@ import base64
 
 import numpy as np
 
-from hybridr.cluster.token_field import bits_query, bits_value
+from hybridr.cluster.record import BITS_FIELD
+from hybridr.cluster.token_field import binary_value, bits_query
 
 
 def bits(tokens: int, size: int = 48) -> np.ndarray:
@@ -33,6 +34,6 @@ def test_the_query_is_sent_as_longs_of_eight_bytes() -> None:
 
 
 def test_a_document_holds_its_bytes_as_base64() -> None:
-    [value] = bits_value(bits(2)).values()
+    [value] = binary_value(BITS_FIELD, bits(2)).values()
     assert base64.b64decode(value) == bits(2).tobytes()
-    assert bits_value(bits(0)) == {"hybridr_tokens": ""}
+    assert binary_value(BITS_FIELD, bits(0)) == {"hybridr_tokens": ""}

@@ -74,7 +74,8 @@ def healthy(*plugins: str) -> dict:
         ("GET", "/_cluster/health"): (200, HEALTH),
         ("GET", "/_nodes/stats"): (200, DISK),
         ("GET", "/*-hybridr-*"): (200, {}),
-        ("GET", "/*,-.*/_mapping"): (200, {}),
+        ("GET", "/*/_mapping"): (200, {}),
+        ("GET", "/*,-.*/_mapping"): (403, forbidden("indices:admin/mappings/get")),  # asked after a refusal
         ("GET", "/_nodes/plugins"): (200, node_info(*plugins)),
         ("POST", "/hybridr-doctor"): (200, {"pit_id": "p", "hits": {"hits": [{"_score": 1.0}]}}),
     }
@@ -189,7 +190,7 @@ FORBIDDEN = forbidden("indices:admin/delete")
             *(False, "evicted", "knn.memory.circuit_breaker.limit"),
         ),
         (
-            *(("GET", "/*,-.*/_mapping"), (403, forbidden("indices:admin/mappings/get")), "vectors", None),
+            *(("GET", "/*/_mapping"), (403, forbidden("indices:admin/mappings/get")), "vectors", None),
             *("missing indices:admin/mappings/get", "let an administrator grant"),
         ),
     ],

@@ -67,7 +67,7 @@ def test_the_manifest_and_the_parts_must_agree(tmp_path: Path) -> None:
     manifest = stage.finished()
     assert stage.entry(manifest, "origin", Origin) == ORIGIN
     with pytest.raises(DataError, match="its label has a wrong 'uuid'"):
-        stage.entry({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin)
+        stage.entry({"origin": {**ORIGIN.model_dump(mode="json"), "uuid": 5}}, "origin", Origin)
     with pytest.raises(DataError, match="manifest.json: its label has a wrong ''"):
         stage.entry({}, "origin", Origin)
     stray = texts / "00007-000000.parquet"

@@ -37,7 +37,7 @@ def write_texts(folder: Path, documents: int = 60, part: int = 20, page: int = 5
             for numbers in pages
         )
         write_part(texts / names[-1], label, TEXTS, tables)
-    extra = {"origin": ORIGIN.to_json()}
+    extra = {"origin": ORIGIN.model_dump(mode="json")}
     write_manifest(texts, stage="export-text", settings={}, inputs={}, outputs=names, extra=extra)
     return folder
 

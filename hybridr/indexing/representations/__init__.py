@@ -180,7 +180,8 @@ class Representation(Protocol):
 
     def planned(self, vectors: int, size: int) -> str:
         """Return a line of the plan on its size; empty for plain vectors."""
-        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
+        is_further = self.reads_tokens or self.setting == FURTHER
+        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if is_further else ""
 
 
 class InDocValues(Representation):
@@ -225,10 +226,6 @@ class ByOwnEncoder(Representation, Protocol):
     def described(cls, record: Record) -> str:
         """Return a line with the encoder's fingerprint."""
         return f"{cls.compared} by {RepresentationState.parse(record.representations[cls.name]).encoder[:12]}"
-
-    def planned(self, vectors: int, size: int) -> str:
-        """Return a line of the plan on its size."""
-        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy"
 
     def fitted(self, sample: Sample) -> str:
         """Measure the spread of scores on sampled texts; return the state with it, as JSON."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
-from ...cluster.token_field import SOURCE_BYTES, bits_value
+from ...cluster.token_field import SOURCE_BYTES, binary_value
 from ...encoders.bits import (
     MAX_TOKENS,
     Bits,
@@ -73,7 +73,7 @@ class TokenSigns(InDocValues):
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the bits of all tokens of the document."""
-        return bits_value(joined_bits(encoded.kept[self.name]))
+        return binary_value(BITS_FIELD, joined_bits(encoded.kept[self.name]))
 
     def fits(self, encoded: EncodedDocument, stored: bytes) -> bool:
         """Return whether the stored bits agree with those of the document's text for nearly all positions."""

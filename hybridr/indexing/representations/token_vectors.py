@@ -11,9 +11,9 @@ from ...cluster.retrievers.dense import to_stored_values
 from ...cluster.token_field import (
     SOURCE_BYTES,
     TOKENS_FIELD,
+    binary_value,
     max_sims,
     token_vectors_in,
-    tokens_value,
 )
 from ...encoders.contract import Vectors
 from ...encoders.graph_folders import MultiVectorEncoder
@@ -51,7 +51,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the token vectors of the document in the stored form."""
-        return tokens_value(encoded.kept[self.name][0])
+        return binary_value(TOKENS_FIELD, to_stored_values(encoded.kept[self.name][0], "byte"))
 
     def fits(self, encoded: EncodedDocument, stored: bytes) -> bool:
         """Return whether the stored vectors are those of the document's text, but for rounding."""

@@ -11,13 +11,6 @@ from ..job import Meter
 from ..settings import ReindexSettings
 
 
-class PackedTask(Protocol):
-    """A task in a form that can be pickled and sent to another process."""
-
-    def open(self, threads: int) -> Task:
-        """Return the task, ready for this process with `threads` for the encoder. Raises HybridrError."""
-
-
 class Task(Protocol):
     """A function to call with every share of a job, and what all workers share."""
 
@@ -32,8 +25,11 @@ class Task(Protocol):
     def __call__(self, share: Any) -> Any:
         """Work on one share; return its result."""
 
-    def packed(self, workers: int) -> PackedTask:
-        """Return the task in a form that can be sent to each of `workers` processes."""
+    def packed(self, workers: int) -> Any:
+        """Return the task in a form that can be pickled and sent to each of `workers` processes.
+
+        Its method `open` returns the task there, with that many `threads` for the encoder.
+        """
 
 
 class Runner(Protocol):

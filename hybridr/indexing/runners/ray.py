@@ -29,7 +29,7 @@ from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, Sett
 from ...files.local import release
 from ..job import Filling
 from ..settings import ReindexSettings
-from . import PackedTask, Task
+from . import Task
 
 MAX_DEATHS = 5
 """Most deaths per worker without a finished share in between; fewer may be accidents."""
@@ -132,7 +132,7 @@ class Worker:
                     hint="install the same clone or wheel of hybridr on every machine of the Ray cluster",
                 )
             try:
-                packed: PackedTask = ray_module().get(self._packed[0])
+                packed = ray_module().get(self._packed[0])
             except Exception as error:  # unpickling can raise anything
                 raise ModelError(
                     f"what the driver sent cannot be read: {last_line(error)}",
@@ -140,13 +140,6 @@ class Worker:
                 ) from error
             self._task = packed.open(self._threads)
         return self._task
-
-
-class WorkerCall(NamedTuple):
-    """A running call of a worker: for the share with this number, or None while the worker opens its task."""
-
-    worker: Any
-    number: int | None = None
 
 
 class WorkerPool:
@@ -161,7 +154,8 @@ class WorkerPool:
                 f"the encoder cannot travel to a worker: {last_line(error)}",
                 hint="name an encoder folder, which is opened there, or leave out --runner ray",
             ) from None
-        self._calls: dict[Any, WorkerCall] = {}
+        self._calls: dict[Any, tuple[Any, int | None]] = {}
+        """Running calls: of a worker, for the share of a number; None while the worker opens its task."""
         self._idle: list[Any] = []
         self._deaths = 0
         for _ in range(settings.workers):
@@ -178,7 +172,7 @@ class WorkerPool:
         room = {"num_cpus": processors, "num_gpus": gpus}
         actor = self._ray.remote(Worker).options(**room, max_concurrency=2)  # `stop` is called during `fill`
         worker = actor.remote(release(), max(1, int(processors)), self._packed)
-        self._calls[worker.open.remote()] = WorkerCall(worker)
+        self._calls[worker.open.remote()] = (worker, None)
 
     def run(self, shares: Sequence[Share]) -> list[Filling]:
         """Let the workers fill all shares; return the results in the order of the shares."""
@@ -187,9 +181,9 @@ class WorkerPool:
         while len(fillings) < len(shares):
             while waiting and self._idle:
                 worker, number = self._idle.pop(), waiting.popleft()
-                self._calls[worker.fill.remote(shares[number])] = WorkerCall(worker, number)
+                self._calls[worker.fill.remote(shares[number])] = (worker, number)
             for answered in self._ray.wait(list(self._calls))[0]:
-                call = self._calls.pop(answered)
+                worker, share_number = self._calls.pop(answered)
                 try:
                     answer = self._ray.get(answered)
                 except self._ray.exceptions.RayActorError as error:
@@ -200,13 +194,13 @@ class WorkerPool:
                             hint="Ray's logs say why; too little memory? fewer --workers",
                         ) from None
                     self._hire()
-                    waiting.extend([] if call.number is None else [call.number])
+                    waiting.extend([] if share_number is None else [share_number])
                     continue
                 if isinstance(answer, Refusal):
                     raise answer.error()
-                self._idle.append(call.worker)
-                if call.number is not None:
-                    fillings[call.number], self._deaths = answer, 0
+                self._idle.append(worker)
+                if share_number is not None:
+                    fillings[share_number], self._deaths = answer, 0
                     self._meter.add(answer.looked_at)
         return [fillings[number] for number in range(len(shares))]
 
@@ -215,7 +209,7 @@ class WorkerPool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop all workers; after an error, wait for them to end after the page at hand."""
-        working = [call.worker for call in self._calls.values()]
+        working = [worker for worker, _ in self._calls.values()]
         if kind is not None:
             for worker in working:
                 worker.stop.remote()

@@ -9,8 +9,6 @@ index, so that the next stage makes the same batches as a reindex.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import sys
 from collections import Counter
@@ -68,10 +66,6 @@ class Label(BaseModel):
     """Base of the metadata that Parquet parts carry: immutable, and unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return self.model_dump(mode="json")
 
 
 class Origin(Label):
@@ -268,8 +262,7 @@ class StageFolder:
 def claimed(file: Path) -> Iterator[bool]:
     """Lock a file that is to be written, for this block; yield False if another process has the lock.
 
-    Leftovers of a killed process are deleted. The lock file is deleted at the end; another process that
-    had it open then locks a deleted file, notices that, and tries again. Raises DownloadError if the file
+    Leftovers of a killed process are deleted, and the lock file at the end. Raises DownloadError if the file
     system cannot lock.
     """
     if sys.platform == "win32":
@@ -278,20 +271,12 @@ def claimed(file: Path) -> Iterator[bool]:
     lock = file.with_name(f".{file.name}.lock")
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    is_held = False
-    while not is_held:
-        with storing(lock):
-            lock.touch()
-        with storing(lock, LOCKING):
-            try:
-                stream = acquire_lock(lock, wait=False)
-            except BlockingIOError:
-                break
-        with suppress(FileNotFoundError):
-            is_held = os.path.samestat(os.fstat(stream.fileno()), lock.stat())
-        if not is_held:
-            stream.close()
-    if not is_held:
+    with storing(lock):
+        lock.touch()
+    stream = None
+    with storing(lock, LOCKING), suppress(BlockingIOError):
+        stream = acquire_lock(lock, wait=False)
+    if stream is None:
         yield False
         return
     with stream:
@@ -349,7 +334,7 @@ def write_part(file: Path, label: Label, schema: pa.Schema, tables: Iterable[pa.
 
     Raises DownloadError if the disk is full or not writable.
     """
-    labelled = schema.with_metadata({LABEL: json.dumps(label.to_json())})
+    labelled = schema.with_metadata({LABEL: label.model_dump_json()})
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
     with (
         storing(file, FULL),

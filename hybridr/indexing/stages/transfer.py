@@ -36,7 +36,6 @@ from ...cluster.reading import (
     settled_position,
 )
 from ...cluster.record import IndexInfo, Record
-from ...cluster.routing import shards_in
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
 from ...errors import AccessDenied, ClusterError, DataError, SettingsError, quantity
@@ -158,7 +157,7 @@ def export_text(
         until = origin.position or visible_position(cluster, info.name)
         shares = cut_into_shares(cluster, info.name, None, until)
         export, earlier = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
-        in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
+        in_threads(partial(export_shard, export), range(info.shards), settings.workers, export.stop)
         if not (parts := texts.parts()):
             raise ClusterError(f"no document of '{info.name}' could be read", hint="hybridr doctor")
         write_manifest(
@@ -167,7 +166,7 @@ def export_text(
             settings={"fields": origin.fields, "read_documents": settings.read_documents},
             inputs={"index": info.name, "uuid": info.uuid, "documents": meter.done},
             outputs=parts,
-            extra={"origin": origin.to_json()},
+            extra={"origin": origin.model_dump(mode="json")},
         )
     later, unchanged = count_around(cluster, info, until)
     counts = {"documents": meter.done, "before": earlier, "written": later, "gone": meter.done - unchanged}

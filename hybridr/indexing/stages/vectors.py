@@ -215,7 +215,7 @@ def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> Non
 
     Raises DataError for parts that another process has not finished yet.
     """
-    names, making, folder = made_parts(task), task.making.to_json(), task.vectors.folder
+    names, making, folder = made_parts(task), task.making.model_dump(mode="json"), task.vectors.folder
     if missing := sorted(task.digests.keys() - set(names)):
         raise DataError(
             f"another process has {quantity(len(missing), 'part')} of {folder}, such as {missing[0]}",
@@ -230,5 +230,5 @@ def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> Non
         inputs=task.digests,
         outputs=names,
         parents=[fingerprint(texts)],
-        extra={"origin": origin.to_json(), "making": making, "encoder": encoder},
+        extra={"origin": origin.model_dump(mode="json"), "making": making, "encoder": encoder},
     )

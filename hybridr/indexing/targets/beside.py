@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...cluster.aliases import alias_target
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
 from ...cluster.destinations import (
     default_alias,
     forget_destinations,
+    is_destination_of,
     is_restored,
     register_destination,
     rewrite,
@@ -39,8 +41,8 @@ from ...cluster.writing import Action, bulk_action
 from ...errors import NotFound
 from ...files.remembered import forget_encoder
 from ...records import Progress, silent
-from ..beside_index import index_before_switch, new_index_body, plan_new_index, updated_record, view_of_plan
-from ..client_writes import ClientWrites, find_writes, is_live, stale_documents
+from ..beside_index import new_index_body, plan_new_index, updated_record, view_of_plan
+from ..client_writes import ClientWrites, current_generation, find_writes, is_live, stale_documents
 from ..filling import (
     MAX_PASSES,
     MAX_ROUNDS,
@@ -141,10 +143,13 @@ class Beside:
         """
         filling.add(encode_stale(job, filling.until, progress))
         view = view_of_plan(job.cluster, todo)
-        convoy = Convoy.of(job, view, index_before_switch(view, todo), progress=progress)
+        source, searched = view.index_info(job.source), alias_target(view, todo.record.alias)
+        if searched is None or searched.uuid == source.uuid or not is_destination_of(searched, source):
+            searched = current_generation(view, source)
+        convoy = Convoy.of(job, view, searched, progress=progress)
         filling.add(convoy.carry())
         info, end_record = prepare_completion(job, todo, filling, convoy.deleted, view)
-        missing, source = frozenset({*job.rejects.ids(), *convoy.deleted}), view.index_info(job.source)
+        missing = frozenset({*job.rejects.ids(), *convoy.deleted})
         extent = Extent(missing, filling.until, progress=progress, source=source)
         require_verified(job.cluster, info, job.encoder, extent)
         view = end_record()

@@ -364,16 +364,6 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     return sorted(unnamed)
 
 
-def table_fingerprints(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-    """Return the fingerprints of the tables that these indices name. An index without a uuid is deleted:
-    it counts for all tables stored for its source.
-    """
-    named = [info.record.term_table.fingerprint for info in infos if info.record.term_table]
-    parts = part_ids_by_home(cluster, [info for info in infos if not info.uuid])
-    stored = sorted(part.partition("-")[0] for part_ids in parts.values() for part in part_ids)
-    return list(dict.fromkeys([*named, *stored]))
-
-
 def part_ids_by_home(cluster: Cluster, infos: Sequence[IndexInfo]) -> dict[str, list[str]]:
     """Return the ids of the stored parts written for these indices, by hidden index."""
     homes = sorted({HOME + info.record.source for info in infos})

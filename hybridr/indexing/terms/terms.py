@@ -199,6 +199,9 @@ class Analysis:
 
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
         self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), REMEMBERED
+        self._sources = [source_field(info, field) for field in fields]
+        named = {field: name for field in fields if (name := search_analyzer_of(info, field))}
+        self._analysers = {"per_field_analyzer": named} if named else {}
         self._began = time.monotonic()
         self._known: OrderedDict[str, Analysed] = OrderedDict()
         self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
@@ -304,17 +307,6 @@ class Analysis:
         Where all shards are asked, a term that documents hold in one field alone is counted already.
         """
         return shared_terms(vectors, only_counted=len(self._routing) == self.info.shards)
-
-    @cached_property
-    def _sources(self) -> list[str]:
-        """The name of each field in a document."""
-        return [source_field(self.info, field) for field in self.fields]
-
-    @cached_property
-    def _analysers(self) -> dict[str, Any]:
-        """The analysers of queries, as a request for term vectors names them."""
-        named = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
-        return {"per_field_analyzer": named} if named else {}
 
     @cached_property
     def _routing(self) -> list[str]:

@@ -41,7 +41,6 @@ from ...cluster.remote_models import (
     missing_settings,
     model_state,
     pipeline_model_deletions,
-    send_deletion,
     send_deletions,
     trusted_pattern,
 )
@@ -276,7 +275,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
         write_record(cluster, info.name, deployment=deployment)
     for request in requests:
         require_same_deployment(cluster, info, deployment)
-        send_deletion(cluster, request)
+        send_deletions(cluster, [request])
 
     def without_deployment(record: Record) -> Record:
         """Return the record without the deployment."""

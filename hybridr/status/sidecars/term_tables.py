@@ -49,8 +49,14 @@ class TermTables(Sidecar):
 
     @staticmethod
     def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Return the fingerprints of the tables in the records, and of those left by deleted indices."""
-        return storage.table_fingerprints(cluster, infos)
+        """Return the fingerprints of the tables in the records, and of those left by deleted indices.
+
+        An index without a uuid is deleted: it counts for all tables stored for its source.
+        """
+        named = [info.record.term_table.fingerprint for info in infos if info.record.term_table]
+        parts = storage.part_ids_by_home(cluster, [info for info in infos if not info.uuid])
+        stored = sorted(part.partition("-")[0] for part_ids in parts.values() for part in part_ids)
+        return list(dict.fromkeys([*named, *stored]))
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

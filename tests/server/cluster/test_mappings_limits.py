@@ -10,7 +10,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.reading import documents_by_id, read_documents, read_pages
+from hybridr.cluster.reading import read_documents, read_pages, sources_by_id
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.verification import verify
@@ -190,7 +190,7 @@ def test_every_reading_fits_into_a_small_window(product, name):
     assert verify(product, name, ENCODER).ok
     assert status(product, name)
     ids = [f"d{number}" for number in range(COUNT)]
-    assert documents_by_id(product, done.destination, ids).keys() == set(ids)
+    assert sources_by_id(product, done.destination, ids).keys() == set(ids)
     assert len(list(read_documents(product, name))) == COUNT
     for fusion in (None, "pipeline") if product.dialect.name == "plain" else (None,):
         settings = SearchSettings(fusion=fusion) if fusion else SearchSettings()

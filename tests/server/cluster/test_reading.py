@@ -8,7 +8,7 @@ from typing import Any
 from hybridr import connect
 from hybridr.cluster.connection import path_of
 from hybridr.cluster.failures import BREAKER
-from hybridr.cluster.reading import documents_by_id, read_documents, read_pages, sample_documents
+from hybridr.cluster.reading import read_documents, read_pages, sample_documents, sources_by_id
 from hybridr.errors import ClusterError
 from support.corpus import fill_index
 
@@ -79,7 +79,7 @@ def test_a_node_that_lacks_the_memory_for_a_page_is_asked_for_smaller_ones_at_on
     assert len(sample_documents(mine, info, 30)) == 30
     assert sum(map(len, read_pages(mine, index_name, page=40))) == 40
     monkeypatch.setattr(mine, "patience_s", 0.0)  # a look-up by ids waits before it takes them for too many
-    assert set(documents_by_id(mine, info, ids)) == set(ids)
+    assert set(sources_by_id(mine, info, ids)) == set(ids)
     assert max(sizes) > 30
 
 

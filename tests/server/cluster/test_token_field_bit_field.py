@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, stored_bytes
+from hybridr.cluster.token_field import BITS_MAPPING, binary_value, bits_query, stored_bytes
 from hybridr.encoders.bits import MAX_QUERY_TOKENS, MAX_TOKENS, pack_bits
 from support.bits import late_interaction
 from support.corpus import bulk, create
@@ -33,7 +33,10 @@ def filled(cluster: Cluster, name: str, width: int, shards: int = 1) -> dict[str
         states = states_of(length, width, seed=number)
         found[f"d{number}"] = pack_bits(states, mean)
         signs = np.where(states > 0, 1, -1).tolist()
-        lines += [{"index": {"_id": f"d{number}"}}, bits_value(found[f"d{number}"]) | {"signs": signs}]
+        lines += [
+            {"index": {"_id": f"d{number}"}},
+            binary_value(BITS_FIELD, found[f"d{number}"]) | {"signs": signs},
+        ]
     bulk(cluster, name, [*lines, {"index": {"_id": "bare"}}, {"signs": []}])
     return found
 
@@ -81,7 +84,7 @@ def test_the_longest_document_and_query_stay_below_the_limit_of_loops(cluster, i
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {BITS_FIELD: BITS_MAPPING}}})
     mean = np.zeros(384, dtype=np.float32)
     longest = pack_bits(states_of(MAX_TOKENS, 384, seed=1), mean)
-    bulk(cluster, index_name, [{"index": {"_id": "long"}}, bits_value(longest)])
+    bulk(cluster, index_name, [{"index": {"_id": "long"}}, binary_value(BITS_FIELD, longest)])
     query = pack_bits(states_of(MAX_QUERY_TOKENS, 384, seed=2), mean)
     weights = np.full(MAX_QUERY_TOKENS, 1 / MAX_QUERY_TOKENS, dtype=np.float32)
     told = scores(cluster, index_name, bits_query(query, weights, 384, 1.0))
