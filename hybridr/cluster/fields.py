@@ -142,14 +142,19 @@ def sample_sources(
     Raises DataError for an index without documents, or without text fields if none are named.
     """
     if (total := cluster.count(info)) == 0:
-        hint = f"hybridr load FOLDER --index {shlex.quote(info.name)}"
-        raise DataError(f"index '{info.name}' is empty", hint=hint)
+        raise empty_index(info)
     if not fields and not text_field_candidates(info):
         raise no_text_fields(info)
     names = [field.name for field in mapped if field.type not in VECTOR_TYPES]
     fields = [*names, *fields]
     documents = sample_documents(cluster, info, size, fields=fields, total=total, progress=progress)
     return [document.source for document in documents]
+
+
+def empty_index(info: IndexInfo) -> DataError:
+    """Return the error for an index without documents."""
+    hint = f"hybridr load FOLDER --index {shlex.quote(info.name)}"
+    return DataError(f"index '{info.name}' is empty", hint=hint)
 
 
 def source_field(info: IndexInfo, field: str) -> str:

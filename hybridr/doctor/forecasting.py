@@ -299,7 +299,11 @@ def table_s(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 
     enough_unfilled = done <= (1 - MIN_ENCODED_SHARE) * proposal.documents
     if enough_unfilled and settings.runner == "threads" and recipe.shows_states:
         return sample_size * document_s
-    reread = min(sample_size, MAX_TOKENS / mean_encoded_tokens(proposal, texts))
+    tokens_each = 1.0  # if the encoder cannot count
+    if (counts := offers_of(proposal.encoder).counts) is not None:
+        limit = min(settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
+        tokens_each = round(sum(min(tokens, limit) for tokens in counts(texts)) / len(texts), 1)
+    reread = min(sample_size, MAX_TOKENS / tokens_each)
     return reread * (document_s + 1 / speed.documents_per_second)
 
 
@@ -338,13 +342,3 @@ def encoding_speed(proposal: Proposal, texts: Sequence[str]) -> float:
     vectors = sum(map(len, encoded_batches))
     elapsed_s = time.perf_counter() - started
     return proposal.documents * vectors / (elapsed_s * proposal.vectors)
-
-
-def mean_encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Return the mean number of tokens that are encoded per document; 1 if the encoder cannot count."""
-    if (counts := offers_of(proposal.encoder).counts) is None:
-        return 1.0
-    lengths = counts(texts)
-    limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
-    most_tokens = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
-    return round(sum(min(tokens, most_tokens) for tokens in lengths) / len(texts), 1)

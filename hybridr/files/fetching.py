@@ -70,11 +70,6 @@ class Module(NamedTuple):
     policy: str = ""
 
 
-def read_artifacts(entries: list[dict[str, Any]]) -> tuple[Artifact, ...]:
-    """Return the artifacts of several entries in the asset `artifacts.json`."""
-    return tuple(map(Artifact.from_entry, entries))
-
-
 _PINNED = load_asset("artifacts.json")
 DISTRIBUTIONS = {
     version: Artifact.from_entry(distribution) for version, distribution in _PINNED["distributions"].items()
@@ -87,7 +82,7 @@ MODULES = {
     version: {
         name: Module(
             entry["classname"],
-            read_artifacts(entry["jars"]),
+            tuple(map(Artifact.from_entry, entry["jars"])),
             tuple(entry.get("extends", ())),
             "".join(f"{line}\n" for line in entry.get("policy", ())),
         )
@@ -95,7 +90,7 @@ MODULES = {
     }
     for version, modules in _PINNED["modules"].items()
 }
-WORD_BREAKING = read_artifacts(_PINNED["word_breaking"])
+WORD_BREAKING = tuple(map(Artifact.from_entry, _PINNED["word_breaking"]))
 """A Java runtime without Thai word breaking cannot build any index: "Failed to build analyzers: [thai]"."""
 
 

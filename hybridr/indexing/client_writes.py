@@ -218,7 +218,7 @@ def stale_documents(
     info: IndexInfo,
     documents: Sequence[SourceDocument],
     stored: Mapping[Key, Stored],
-    encoder: str,
+    encoder: str | None = None,
 ) -> list[SourceDocument]:
     """Return the source's documents that an index with vectors lacks or holds outdated (`is_current`)."""
     unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]

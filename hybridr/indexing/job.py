@@ -126,10 +126,10 @@ def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
 
 
 def is_current(
-    document: SourceDocument, stored: Stored | None, encoder: str, source_changed: bool | None = None
+    document: SourceDocument, stored: Stored | None, encoder: str | None, source_changed: bool | None
 ) -> bool:
-    """Return whether the destination holds this state of the document, encoded by this encoder, or a newer
-    state.
+    """Return whether the destination holds this state of the document, encoded by this encoder (None: by any
+    or none), or a newer state.
 
     `source_changed` says whether the source changed the document since the last round, None if unknown. It
     decides for documents that a client wrote and hybridr has not seen yet; if unknown, the higher version
@@ -140,7 +140,7 @@ def is_current(
     if stored.source_seq_no is None:
         return stored.version > document.version if source_changed is None else (not source_changed)
     if stored.source_seq_no == document.seq_no:
-        return stored.written_here or stored.encoder == encoder
+        return stored.written_here or encoder in (None, stored.encoder)
     is_newer = stored.source_seq_no > document.seq_no
     return is_newer and (stored.written_here or stored.version > document.version)
 

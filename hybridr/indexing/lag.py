@@ -44,7 +44,7 @@ SHARE = 2000
 """Smallest number of documents in a share."""
 MAX_SHARES = 1000
 LAST = 2**62
-Outdated: TypeAlias = Callable[[Sequence[SourceDocument], Mapping[Key, Stored], str], list[SourceDocument]]
+Outdated: TypeAlias = Callable[[Sequence[SourceDocument], Mapping[Key, Stored]], list[SourceDocument]]
 
 
 class Operations(NamedTuple):
@@ -221,8 +221,7 @@ def count_outdated(
     counts: Counter[str] = Counter()
     for page in pages:
         stored = stored_states(cluster, info.name, page)
-        states = {key: state._replace(encoder="") for key, state in stored.items()}  # a vector may be missing
-        for document in outdated(page, states, ""):
+        for document in outdated(page, stored):  # its vector may be missing
             counts["updates" if document.key in stored else "inserts"] += 1
     return counts
 

@@ -11,9 +11,9 @@ from functools import cached_property
 from shlex import quote
 from typing import Any
 
-from ..cluster.connection import Cluster, IndexLookup, json_bytes
+from ..cluster.connection import Cluster, IndexLookup, IndexView, json_bytes
 from ..cluster.destinations import is_destination, require_known
-from ..cluster.fields import field_choice
+from ..cluster.fields import empty_index, field_choice
 from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
@@ -103,7 +103,7 @@ class Proposal:
     alias_notes: tuple[str, ...] = ()
     texts: dict[int, list[str]] = field(default_factory=dict, repr=False, compare=False)
     """Texts of the samples read so far, by sample size."""
-    view: IndexLookup | None = field(default=None, repr=False, compare=False)
+    view: IndexView | None = field(default=None, repr=False, compare=False)
     """Descriptions of indices when the plan began."""
 
     @cached_property
@@ -334,16 +334,12 @@ class Plan:
 
 
 def propose(
-    cluster: Cluster,
-    info: IndexInfo,
-    encoder: Encoder,
-    settings: ReindexSettings,
-    view: IndexLookup | None = None,
+    cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings, view: IndexView
 ) -> Proposal:
     """Check that this encoder can write vectors for the index, and return what a reindex would write.
 
-    Without `fields` in the settings they are chosen as by `inspect`. Descriptions of indices come from
-    `view`, if given, instead of the cluster. Raises ClusterError (engine, plugin), DataError (empty, no
+    Without `fields` in the settings they are chosen as by `inspect`. `view` describes the index and those
+    with its vectors. Raises ClusterError (engine, plugin), DataError (empty, no
     text), ModelError (dimension, no states of tokens, an unknown language), SettingsError.
     """
     runner(settings).check()
@@ -351,11 +347,8 @@ def propose(
     for kind in representations_in(settings):
         cluster.dialect.require("representations" if kind.reads_tokens or kind.setting == FURTHER else None)
         kind.check(cluster, encoder, settings)
-    count = cluster.count(info.name)
-    if count == 0:
-        raise DataError(
-            f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {quote(info.name)}"
-        )
+    if (count := cluster.count(info.name)) == 0:
+        raise empty_index(info)
     replaced = replaced_fields(info, settings)
     if replaced and not settings.replace_semantic:
         raise DataError(
@@ -372,10 +365,8 @@ def propose(
         searched = tuple(field.name for field in searched_fields(as_text, names))
     else:
         searched = chosen_word_fields(as_text, choice)
-    proposal = Proposal(
-        cluster, info, encoder, settings, count, choice.fields, searched, choice.named, choice.change
-    )
-    proposal = replace(proposal, view=view)
+    chosen = (choice.fields, searched, choice.named, choice.change)
+    proposal = Proposal(cluster, info, encoder, settings, count, *chosen, view=view)
     require_words_found(proposal)
     languages = offers_of(encoder).languages
     texts = proposal.sample(LANGUAGE_SAMPLE) if languages else []

@@ -288,8 +288,7 @@ class OlderIndex:
 
         Documents that clients wrote here are included only if the source changed them later.
         """
-        states = {key: state._replace(encoder="") for key, state in stored.items()}  # a vector may be missing
-        stale = stale_documents(self.cluster, self.info, page, states, "")
+        stale = stale_documents(self.cluster, self.info, page, stored)  # of others a vector may be missing
         edits = [d for d in stale if d.key in stored and stored[d.key].written_here]
         changed = ClientWrites(self.cluster, self.info).changed_in_source(edits) if edits else set()
         kept_keys = {d.key for d in edits} - changed

@@ -59,6 +59,8 @@ from .leftovers import (
 
 OUTGROWN_SHARE = 0.2  # change in the number of documents
 SHOWN_IDS = 5  # ids in a message
+OF_RECORD = ("state", "vectors", "compression", "encoder", "synced", "in_place", "passages", "warning")
+"""Values of the record that the status of an index repeats."""
 
 
 @dataclass(frozen=True)
@@ -211,23 +213,16 @@ def index_status(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) ->
     """Return the status of one index with vectors, compared with its source if that exists."""
     state, folder = target_of(info.record).state(cluster, info), known_encoder_folder(info.record.encoder)
     return IndexStatus(
-        info.name,
-        info.record.state,
-        sorted(info.aliases),
-        cluster.count(info.name),
-        state.current,
-        info.record.vectors,
-        info.record.compression,
-        info.record.encoder,
-        str(folder) if folder else None,
-        info.record.synced,
-        state.lag,
-        state.writes,
-        list(info.record.history),
-        in_place=info.record.in_place,
-        passages=info.record.passages,
+        **{name: getattr(info.record, name) for name in OF_RECORD},
+        index=info.name,
+        aliases=sorted(info.aliases),
+        documents=cluster.count(info.name),
+        current=state.current,
+        encoder_folder=str(folder) if folder else None,
+        lag=state.lag,
+        writes=state.writes,
+        history=list(info.record.history),
         deployment=deployment_of(cluster, info),
-        warning=info.record.warning,
         restored=source is not None and is_restored(info, source),
         unlike=differing_fields(source, info) if source else (),
         arithmetic=info.record.arithmetic or info.record.precision or "",
@@ -381,7 +376,7 @@ def removable_indices(cluster: Cluster, name: str, view: IndexView) -> tuple[str
 def has_leftovers(cluster: Cluster, source: str, deleted_indices: list[IndexInfo]) -> bool:
     """Return whether a source without vectors has an alias of hybridr's, or deleted indices left any part."""
     return bool(
-        target_of(Record()).remove(cluster, source, (), dry_run=True)["actions"]
+        target_of(Record()).remove(cluster, source, (), lambda: None, dry_run=True)["actions"]
         or delete_sidecars(cluster, deleted_indices, sidecars(), dry_run=True)["beside"]
         or leftover_requests(cluster, deleted_indices)
     )

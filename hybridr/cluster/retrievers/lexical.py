@@ -203,26 +203,17 @@ def words_query(
     """
     if len(fields) == 1:
         return {"match": {fields[0].name: {"query": text}}}
+    boosts = [field.boost for field in fields]
+    unit = min(boosts) if as_one else max(boosts)  # `combined_fields` refuses boosts below 1
     match: dict[str, Any] = {"query": text} | ({"boost": round(boost, 6)} if boost != 1 else {})
-    if as_one:  # `combined_fields` refuses boosts below 1
-        return {
-            "combined_fields": match
-            | {"fields": boosted_fields(fields, min(field.boost for field in fields))}
-        }
-    names = boosted_fields(fields, max(field.boost for field in fields))
-    return {"multi_match": match | {"fields": names, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
-
-
-def boosted_fields(fields: Sequence[SearchedField], unit: float) -> list[str]:
-    """Return the fields as strings with boosts, such as `title^3`, divided by `unit`."""
-    return [field.name if field.boost == unit else f"{field.name}^{field.boost / unit:g}" for field in fields]
+    match["fields"] = [name if share == unit else f"{name}^{share / unit:g}" for name, share in fields]
+    if as_one:
+        return {"combined_fields": match}
+    return {"multi_match": match | {"type": "cross_fields", "tie_breaker": TIE_BREAKER}}
 
 
 def named_query(
-    query: dict[str, Any],
-    name: str | None = None,
-    filter: dict[str, Any] | None = None,
-    boost: float | None = None,
+    query: dict[str, Any], name: str | None, filter: dict[str, Any] | None, boost: float | None
 ) -> dict[str, Any]:
     """Return a query with a name (reported by hits), a filter and a boost; unchanged if all are None."""
     optional = {"filter": None if filter is None else [filter], "_name": name, "boost": boost}

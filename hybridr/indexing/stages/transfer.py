@@ -25,7 +25,7 @@ import numpy as np
 from ...cluster.connection import Cluster
 from ...cluster.destinations import require_whole
 from ...cluster.field_values import require_whole_source, text_of
-from ...cluster.fields import choose_text_fields
+from ...cluster.fields import choose_text_fields, empty_index
 from ...cluster.known_problems import require_no_loss
 from ...cluster.reading import (
     Position,
@@ -135,8 +135,7 @@ def export_text(
     require_no_loss(cluster, info)
     texts = StageFolder.texts(folder, info.name)
     if cluster.count(info.name) == 0:
-        load = f"hybridr load FOLDER --index {quote(info.name)}"
-        raise DataError(f"index '{info.name}' is empty", hint=load)
+        raise empty_index(info)
     stored = origin_in(texts)
     earlier_fields = stored.fields if stored and stored.uuid == info.uuid else ()
     fields = choose_text_fields(cluster, info, settings.fields or earlier_fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.connection import Cluster
 from ...cluster.reading import Position
@@ -18,6 +18,8 @@ from ..planning import Plan
 from ..settings import ReindexSettings
 
 SAMPLE = 64  # documents
+Look: TypeAlias = Callable[[], None]
+"""A last check right before a deletion; it raises if something would be lost."""
 
 
 @dataclass(frozen=True)
@@ -143,13 +145,7 @@ class Target(Protocol):
         """Return how far the index is behind its source, without changing anything."""
 
     def remove(
-        self,
-        cluster: Cluster,
-        source: str,
-        generations: Sequence[IndexInfo],
-        last_look: Callable[[], None] = lambda: None,
-        *,
-        dry_run: bool = False,
+        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: Look, *, dry_run: bool
     ) -> dict[str, Any]:
         """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target.
 

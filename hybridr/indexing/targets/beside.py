@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -72,7 +72,7 @@ from ..reindexing import catch_up, synced_position
 from ..semantic_models import created_models, require_answer
 from ..switching import Convoy, move_alias, prepare_completion
 from ..verification import compare_with_source, require_verified
-from . import Ending, Extent, Round, State
+from . import Ending, Extent, Look, Round, State
 
 
 class Beside:
@@ -193,28 +193,22 @@ class Beside:
         return State(current - lag.updates, lag, writes)
 
     def remove(
-        self,
-        cluster: Cluster,
-        source: str,
-        generations: Sequence[IndexInfo],
-        last_look: Callable[[], None] = lambda: None,
-        *,
-        dry_run: bool = False,
+        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: Look, *, dry_run: bool
     ) -> dict[str, Any]:
         """Move the aliases of the indices to the source, in one atomic request, run the final check, and
         delete the indices; the source is never deleted.
         """
-        own_names, sources = own_aliases(source, generations), cluster.indices(source)
+        own_names, sources = own_aliases(source, infos), cluster.indices(source)
         pairs = ((info, alias) for info in sources for alias in sorted(own_names & info.aliases.keys()))
         moves = [AliasMove(info, alias, "") for info, alias in pairs]
-        moves += moves_from(generations, own_names, source if sources else "")
-        actions = delete_indices(cluster, generations, moves, last_look, dry_run=dry_run)
+        moves += moves_from(infos, own_names, source if sources else "")
+        actions = delete_indices(cluster, infos, moves, last_look, dry_run=dry_run)
         if not dry_run:
-            for info in generations:
+            for info in infos:
                 forget_encoder(info.record.source_uuid)
             if cluster.exists(source):
-                forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in generations})
-        return {"indices": [info.name for info in generations], "actions": actions}
+                forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in infos})
+        return {"indices": [info.name for info in infos], "actions": actions}
 
 
 @dataclass(frozen=True)
@@ -256,13 +250,13 @@ def delete_indices(
     cluster: Cluster,
     infos: Sequence[IndexInfo],
     alias_moves: Sequence[AliasMove],
-    final_check: Callable[[], None],
+    last_look: Look,
     *,
     dry_run: bool,
 ) -> list[dict[str, Any]]:
-    """Move aliases away, run a final check, and delete the indices; return all alias actions.
+    """Move aliases away, take a last look, and delete the indices; return all alias actions.
 
-    If the check raises or the deletion is refused, the aliases are moved back. A dry run sends nothing.
+    If the look raises or the deletion is refused, the aliases are moved back. A dry run sends nothing.
     """
     moves = [action for move in alias_moves for action in move.actions()]
     deletions = [{"remove_index": {"index": info.name}} for info in infos]
@@ -274,7 +268,7 @@ def delete_indices(
     if not infos:
         return actions
     try:
-        final_check()
+        last_look()
         cluster.request("POST", "/_aliases", {"actions": deletions})
     except BaseException:
         undo = [action for move in alias_moves for action in move.undo()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from shlex import quote
@@ -73,7 +73,7 @@ from ..verification import (
     random_documents,
     require_verified,
 )
-from . import Ending, Extent, Finding, Round, State
+from . import Ending, Extent, Finding, Look, Round, State
 
 STALE, BROKEN = "vector of an older text", "mark without its vector"
 REMOVED_TOGETHER = 500
@@ -232,20 +232,14 @@ class InPlace:
         return State(marked - stale - broken)
 
     def remove(
-        self,
-        cluster: Cluster,
-        source: str,
-        generations: Sequence[IndexInfo],
-        last_look: Callable[[], None] = lambda: None,
-        *,
-        dry_run: bool = False,
+        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: Look, *, dry_run: bool
     ) -> dict[str, Any]:
         """Remove vector and mark from every document, each over the state that was read, then the record.
 
         A second run continues. The `fields` stay in the mapping: OpenSearch cannot remove them. Raises
         ClusterError if documents are refused.
         """
-        (info,) = generations
+        (info,) = infos
         fields = [*fields_of(info.record), MARK_FIELD]
         with_fields = any_field_query([*fields_of(info.record, visible=True), MARK_FIELD])
         cluster.refresh(source)
