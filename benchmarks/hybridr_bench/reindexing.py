@@ -254,9 +254,9 @@ def server_lanes(
     with serving(encoder.folder) as url, having_set(cluster, missing_settings(cluster, url)):
         for done, (name, client, batch) in enumerate(ways):
             progress("server's own reindex", done, len(ways))
-            model = create_model(
-                cluster, embedding_connector(f"{index}-model", url, "passage", client=client)
-            )
+            connector = embedding_connector(f"{index}-model", url, "passage")
+            connector["client_config"] |= client
+            model = create_model(cluster, connector)
             try:
                 seconds = server_seconds(cluster, index, encoder, settings, model.model_id, batch, documents)
                 yield Lane(name, documents, seconds)

@@ -210,17 +210,17 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
         )
 
 
-def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> bool:
-    """Write the uuid of a destination into its source's record; return whether it is written.
+def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> None:
+    """Write the uuid of a destination into its source's record.
 
     `view`, a description of the source and its indices, saves a request. The first call also writes the
-    earlier generations to which a rollback can return. If writing is forbidden, return False if the source
-    lists no destination yet, else raise AccessDenied or, for a block, ClusterError.
+    earlier generations to which a rollback can return. If writing is forbidden, nothing is written if the
+    source lists no destination yet; else AccessDenied is raised or, for a block, ClusterError.
     """
     view = view or IndexView.of(cluster, info.record.source, destination_pattern(info.record.source))
     source = view.index_info(info.record.source)
     if info.uuid in source.record.destinations:
-        return True
+        return
     by_name = {candidate.name: candidate for candidate in destinations(view, source)}
     queue, earlier_uuids = indices_in_use(by_name.values()), list[str]()
     while queue:
@@ -239,8 +239,6 @@ def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | No
     except ClusterError as error:
         if source.record.destinations or not is_forbidden(error):
             raise
-        return False
-    return True
 
 
 def is_forbidden(error: ClusterError) -> bool:

@@ -16,7 +16,7 @@ from .connection import Cluster, IndexLookup
 from .destinations import destinations, indices_in_use, is_destination
 from .field_values import leaf_values, text_of
 from .reading import sample_documents
-from .record import TEXT_TYPES, IndexInfo, MappedField
+from .record import TEXT_TYPES, IndexInfo
 
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
 VECTOR_TYPES = frozenset({"knn_vector", "dense_vector", "sparse_vector", "rank_features"})
@@ -105,15 +105,14 @@ def field_choice(
     and its vectors, saves requests. Raises DataError for unknown fields, and for an index without text or
     documents.
     """
-    mapped = info.mapped_fields
     # Of several indices with vectors: the one in use, else the newest.
     infos = [info] if is_destination(info) else destinations(view or cluster, info)
     vectors = next(reversed(indices_in_use(infos) or infos), None)
     in_use, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
     if named:
         if sources is None:
-            is_mapped = {field.name for field in mapped}.issuperset(named)
-            sources = [] if is_mapped else sample_sources(cluster, info, mapped, named)
+            is_mapped = {field.name for field in info.mapped_fields}.issuperset(named)
+            sources = [] if is_mapped else sample_sources(cluster, info, named)
         fields = check_fields(info, named, sources)
         return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, in_use, searched)
     named_before = vectors is not None and vectors.record.fields_named
@@ -124,20 +123,15 @@ def field_choice(
         )
         return FieldChoice(fields, reasons, named_before, in_use, searched)
     if sources is None:
-        sources = sample_sources(cluster, info, mapped)
+        sources = sample_sources(cluster, info)
     choice = choose_by_contents(read_contents(sources, text_field_candidates(info)), info)
     return choice._replace(named=named_before, in_use=in_use, searched=searched)
 
 
 def sample_sources(
-    cluster: Cluster,
-    info: IndexInfo,
-    mapped: Sequence[MappedField],
-    fields: Sequence[str] = (),
-    size: int = CHOOSING_SAMPLE,
-    progress: Progress = silent,
+    cluster: Cluster, info: IndexInfo, fields: Sequence[str] = (), progress: Progress = silent
 ) -> list[dict[str, Any]]:
-    """Return the sources of `size` random documents, without vectors.
+    """Return the sources of `CHOOSING_SAMPLE` random documents, without vectors.
 
     Raises DataError for an index without documents, or without text fields if none are named.
     """
@@ -145,9 +139,9 @@ def sample_sources(
         raise empty_index(info)
     if not fields and not text_field_candidates(info):
         raise no_text_fields(info)
-    names = [field.name for field in mapped if field.type not in VECTOR_TYPES]
-    fields = [*names, *fields]
-    documents = sample_documents(cluster, info, size, fields=fields, total=total, progress=progress)
+    fields = [*(field.name for field in info.mapped_fields if field.type not in VECTOR_TYPES), *fields]
+    options: dict[str, Any] = {"fields": fields, "total": total, "progress": progress}
+    documents = sample_documents(cluster, info, CHOOSING_SAMPLE, **options)
     return [document.source for document in documents]
 
 

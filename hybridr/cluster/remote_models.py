@@ -87,16 +87,10 @@ def require_allowed(missing: Mapping[str, Any], server: str, note: str = "") -> 
         )
 
 
-def embedding_connector(
-    name: str, server: str, side: Side, *, token: str | None = None, client: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the body of a connector that embeds queries or passages (`side`) with the embedding server.
-
-    `client` is added to its `client_config`.
-    """
+def embedding_connector(name: str, server: str, side: Side, *, token: str | None = None) -> dict[str, Any]:
+    """Return the body of a connector that embeds queries or passages (`side`) with the embedding server."""
     body = connector_body("embeddings", name, f"{server.rstrip('/')}/v1/embeddings", token)
     body["parameters"]["model"] = f"hybridr-{side}"
-    body["client_config"] |= client or {}
     return body
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cluster.connection import Cluster
 from ..cluster.field_values import leaf_values, text_of
@@ -24,11 +24,13 @@ from ..cluster.known_problems import problems_of_index
 from ..cluster.reading import random_order_query
 from ..cluster.record import TEXT_TYPES, IndexInfo, MappedField
 from ..cluster.word_fields import chosen_word_fields
-from ..encoders.opening import FolderTokens
 from ..encoders.registry import PACKAGED_LANGUAGES, knows_language, suggested_encoders
 from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..records import Progress, silent
+
+if TYPE_CHECKING:
+    from ..encoders.opening import FolderTokens
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1
@@ -117,10 +119,9 @@ def inspect_index(
     fields: Sequence[str] = (),
     token_counter: FolderTokens | None = None,
     languages: tuple[str, ...] = PACKAGED_LANGUAGES,
-    sample: int = 1000,
     progress: Progress = silent,
 ) -> Inspection:
-    """Describe an index from its mapping and a random `sample` of documents (see `sample_documents`).
+    """Describe an index from its mapping and a random sample of documents (see `sample_sources`).
 
     Lengths are in tokens of `token_counter`, else in words; `languages` are those of the encoder, by default
     the packaged one. Nothing is written. Raises NotFound, DataError (no documents, no text fields, an unknown
@@ -129,8 +130,8 @@ def inspect_index(
     info = cluster.index_info(index)
     documents = cluster.count(info)
     mapped = info.mapped_fields
-    sources = sample_sources(cluster, info, mapped, fields, sample, progress)
-    choice = field_choice(cluster, info, fields, sources if sample == CHOOSING_SAMPLE else None)
+    sources = sample_sources(cluster, info, fields, progress)
+    choice = field_choice(cluster, info, fields, sources)
     try:
         searched = chosen_word_fields(info, choice)
     except DataError:  # no field is searched; `advice` says so
@@ -167,17 +168,17 @@ def inspect_index(
         advice=(),
     )
     problems = [f"{problem.line}: {problem.remedy}" for problem in problems_of_index(cluster, info)]
-    mixed = mixed_models(cluster, info, sample) if info.semantic else []
+    mixed = mixed_models(cluster, info) if info.semantic else []
     return replace(inspection, advice=(*advice(inspection, languages), *mixed, *problems))
 
 
-def mixed_models(cluster: Cluster, info: IndexInfo, sample: int) -> list[str]:
+def mixed_models(cluster: Cluster, info: IndexInfo) -> list[str]:
     """Return a line for each semantic field with embeddings by another model than its own, in a sample.
 
     Documents written by Elasticsearch 8.18 and later do not say which model embedded them.
     """
     paths = [semantic.written_by for semantic in info.semantic.values()]
-    query, size = random_order_query({"match_all": {}}, SEED), min(sample, info.result_window)
+    query, size = random_order_query({"match_all": {}}, SEED), min(CHOOSING_SAMPLE, info.result_window)
     models: dict[str, Counter[str]] = defaultdict(Counter)
     for hit in cluster.search(info, {"size": size, "query": query, "_source": paths})["hits"]["hits"]:
         for path, model in leaf_values(hit.get("_source", {})):

@@ -154,8 +154,8 @@ class WorkerPool:
                 f"the encoder cannot travel to a worker: {last_line(error)}",
                 hint="name an encoder folder, which is opened there, or leave out --runner ray",
             ) from None
+        # Running call -> its worker, and the number of its share (None while the worker opens its task).
         self._calls: dict[Any, tuple[Any, int | None]] = {}
-        """Running calls: of a worker, for the share of a number; None while the worker opens its task."""
         self._idle: list[Any] = []
         self._deaths = 0
         for _ in range(settings.workers):

@@ -67,7 +67,6 @@ def test_inspect_and_reindex_choose_by_the_same_documents(cluster, index_name):
     info = cluster.index_info(index_name)
     fields = inspect_index(cluster, index_name).text_fields
     assert choose_text_fields(cluster, info) == fields
-    assert inspect_index(cluster, index_name, sample=50).text_fields == fields
     assert plan(cluster, index_name, ENCODER, QUICK).record.fields == fields
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
+from hybridr.cluster import fields
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import put_record, resolve
 from hybridr.cluster.reading import read_documents, sample_documents
@@ -97,7 +98,7 @@ def test_no_way_to_search_shows_more_than_the_alias(shared, alias):
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_nothing_reads_more_than_the_alias(shared, alias):
+def test_nothing_reads_more_than_the_alias(shared, alias, monkeypatch):
     expected = shown(shared, alias)
     info = resolve(shared, alias)
     assert {one.doc_id for one in read_documents(shared, alias)} == expected
@@ -105,7 +106,8 @@ def test_nothing_reads_more_than_the_alias(shared, alias):
     assert {one.doc_id for one in sample_documents(shared, info, 5)} <= expected
     assert {one.doc_id for one in read_index(shared, alias, (), silent)} == expected
     assert shared.count(info) == inspect_index(shared, alias).documents == len(expected)
-    assert inspect_index(shared, alias, sample=5).sampled == 5
+    monkeypatch.setattr(fields, "CHOOSING_SAMPLE", 5)
+    assert inspect_index(shared, alias).sampled == 5
 
 
 def test_evaluate_measures_what_the_alias_shows(shared, tmp_path, monkeypatch):

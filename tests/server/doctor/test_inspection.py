@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hybridr.cluster import fields
 from hybridr.doctor.inspection import inspect_index
 from support.books import document, make
 
@@ -12,11 +13,11 @@ def test_a_whole_index_is_described(cluster, books):
     report = inspect_index(cluster, books)
     assert (report.documents, report.sampled, report.shards) == (300, 300, 2)
     assert report.text_fields == ("headline", "book.body", "comments.words")
-    fields = {field.name: field for field in report.fields}
-    assert set(fields) == {"headline", "book.body", "book.isbn", "comments.words", "year", "vector"}
-    assert fields["book.body"].filled == pytest.approx(299 / 300)
-    assert fields["comments.words"].not_text == 299
-    assert (fields["vector"].filled, fields["year"].lengths) == (None, None)
+    by_name = {field.name: field for field in report.fields}
+    assert set(by_name) == {"headline", "book.body", "book.isbn", "comments.words", "year", "vector"}
+    assert by_name["book.body"].filled == pytest.approx(299 / 300)
+    assert by_name["comments.words"].not_text == 299
+    assert (by_name["vector"].filled, by_name["year"].lengths) == (None, None)
     assert report.language.code == "en"
     assert report.analyzer == "english"
     assert report.duplicates == pytest.approx(1 / 299)
@@ -26,9 +27,10 @@ def test_a_whole_index_is_described(cluster, books):
     assert any("'comments.words' holds 299 values that are not text" in said for said in report.advice)
 
 
-def test_inspecting_changes_nothing(cluster, books):
+def test_inspecting_changes_nothing(cluster, books, monkeypatch):
+    monkeypatch.setattr(fields, "CHOOSING_SAMPLE", 50)
     before = cluster.index_info(books)
-    inspect_index(cluster, books, sample=50)
+    assert inspect_index(cluster, books).sampled == 50
     assert cluster.index_info(books) == before
     assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
 
