@@ -90,15 +90,6 @@ class KnownProblem(TablePart):
             self.fixed is None or number < version_numbers(self.fixed)
         )
 
-    def is_in_index(self, info: IndexInfo) -> bool:
-        """Return whether an index meets the problem's conditions on fields, settings and mapping."""
-        values = {setting: str(info.settings.get(setting, "")) for setting in self.settings}
-        return (
-            all(matches(pattern, values[setting]) for setting, pattern in self.settings.items())
-            and matches(self.mapping, orjson.dumps({**info.mappings, "_meta": None}).decode())
-            and (self.field is None or bool(affected_fields(self.field, info)))
-        )
-
 
 def known_problems(cluster: Cluster) -> list[KnownProblem]:
     """Return the problems of a cluster's version, in all indices or in some."""
@@ -107,8 +98,14 @@ def known_problems(cluster: Cluster) -> list[KnownProblem]:
 
 def problems_of_index(cluster: Cluster, info: IndexInfo) -> list[KnownProblem]:
     """Return the problems that an index has because of its fields, mapping or settings."""
+    mapping = orjson.dumps({**info.mappings, "_meta": None}).decode()
     return [
-        problem for problem in known_problems(cluster) if problem.of_indices and problem.is_in_index(info)
+        problem
+        for problem in known_problems(cluster)
+        if problem.of_indices
+        and all(matches(part, str(info.settings.get(name, ""))) for name, part in problem.settings.items())
+        and matches(problem.mapping, mapping)
+        and (problem.field is None or affected_fields(problem.field, info))
     ]
 
 

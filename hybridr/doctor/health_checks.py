@@ -130,7 +130,8 @@ def check_vectors(cluster: Cluster, statistics: IndexStatistics) -> Check:
     traps = [*owner_traps(statistics), *setting_traps(statistics)]
     infos = {info.name: info for info in (statistics.info, statistics.source) if info}
     for name, info in infos.items():
-        traps += [(f"'{name}': {known.line}", known.remedy) for known in problems_of_index(cluster, info)]
+        problems = problems_of_index(cluster, info)
+        traps += [(f"'{name}': {problem.line}", problem.remedy) for problem in problems]
     traps += state_traps(statistics)
     title = f"vectors {statistics.info.name}"
     size = f"{quantity(statistics.documents, 'document')} in {quantity(statistics.segments, 'segment')}"

@@ -18,7 +18,7 @@ from ..planning import Plan
 from ..settings import ReindexSettings
 
 SAMPLE = 64  # documents
-Look: TypeAlias = Callable[[], None]
+LastLook: TypeAlias = Callable[[], None]
 """A last check right before a deletion; it raises if something would be lost."""
 
 
@@ -145,7 +145,7 @@ class Target(Protocol):
         """Return how far the index is behind its source, without changing anything."""
 
     def remove(
-        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: Look, *, dry_run: bool
+        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: LastLook, *, dry_run: bool
     ) -> dict[str, Any]:
         """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target.
 

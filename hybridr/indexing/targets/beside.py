@@ -72,7 +72,7 @@ from ..reindexing import catch_up, synced_position
 from ..semantic_models import created_models, require_answer
 from ..switching import Convoy, move_alias, prepare_completion
 from ..verification import compare_with_source, require_verified
-from . import Ending, Extent, Look, Round, State
+from . import Ending, Extent, LastLook, Round, State
 
 
 class Beside:
@@ -166,7 +166,11 @@ class Beside:
         info = ensure_wrapped(job.cluster, info)
         update_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
-        if holds_too_many(job):
+        # A process that died may have written a copy after another process had finished, of a document that
+        # the source had deleted before the recorded position.
+        copies: dict[str, Any] = {"filter": [{"exists": {"field": SEQ_NO_FIELD}}]}
+        copies["must_not"] = [{"range": {SEQ_NO_FIELD: INSERTED}}]
+        if job.cluster.count(job.destination, {"bool": copies}) > job.cluster.count(job.source):
             filling.deleted += delete_vanished(job, filling.until)
         convoy = Convoy.of(job, view_of(job.cluster, job.source), info, left_only=True, progress=progress)
         filling.add(convoy.carry())
@@ -193,7 +197,7 @@ class Beside:
         return State(current - lag.updates, lag, writes)
 
     def remove(
-        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: Look, *, dry_run: bool
+        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: LastLook, *, dry_run: bool
     ) -> dict[str, Any]:
         """Move the aliases of the indices to the source, in one atomic request, run the final check, and
         delete the indices; the source is never deleted.
@@ -250,7 +254,7 @@ def delete_indices(
     cluster: Cluster,
     infos: Sequence[IndexInfo],
     alias_moves: Sequence[AliasMove],
-    last_look: Look,
+    last_look: LastLook,
     *,
     dry_run: bool,
 ) -> list[dict[str, Any]]:
@@ -396,20 +400,6 @@ def delete_vanished(job: Job, until: Position) -> int:
         deleted += send_in_bulk(job, actions).written
     job.cluster.refresh(job.destination)
     return deleted
-
-
-def holds_too_many(job: Job) -> bool:
-    """Return whether the destination holds more copies than its source has documents.
-
-    A process that died may have written a copy after another process had finished, of a document that the
-    source had deleted before the recorded position.
-    """
-    cluster = job.cluster
-    from_source = {
-        "filter": [{"exists": {"field": SEQ_NO_FIELD}}],
-        "must_not": [{"range": {SEQ_NO_FIELD: INSERTED}}],
-    }
-    return cluster.count(job.destination, {"bool": from_source}) > cluster.count(job.source)
 
 
 def counts_agree(job: Job) -> bool:

@@ -73,7 +73,7 @@ from ..verification import (
     random_documents,
     require_verified,
 )
-from . import Ending, Extent, Finding, Look, Round, State
+from . import Ending, Extent, Finding, LastLook, Round, State
 
 STALE, BROKEN = "vector of an older text", "mark without its vector"
 REMOVED_TOGETHER = 500
@@ -232,7 +232,7 @@ class InPlace:
         return State(marked - stale - broken)
 
     def remove(
-        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: Look, *, dry_run: bool
+        self, cluster: Cluster, source: str, infos: Sequence[IndexInfo], last_look: LastLook, *, dry_run: bool
     ) -> dict[str, Any]:
         """Remove vector and mark from every document, each over the state that was read, then the record.
 
