@@ -21,7 +21,12 @@ from typing import NamedTuple
 
 from ..cluster.aliases import undoing_rollover
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import indices_with_vectors, is_copy, is_destination_of
+from ..cluster.destinations import (
+    indices_with_vectors,
+    is_copy,
+    is_destination_of,
+    is_of_replaced_source,
+)
 from ..cluster.known_problems import known_problems, problems_of_index
 from ..cluster.mappings import IN_PLACE_BLOCKS
 from ..cluster.record import CLOSED, IndexInfo
@@ -152,6 +157,9 @@ def owner_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
         yield f"its source '{source}' is gone", "restore the source first: hybridr sync needs it"
     elif statistics.source.settings.get(CLOSED) == "true":
         yield f"its source '{source}' is closed: hybridr sync needs it open", f"POST /{source}/_open"
+    elif is_of_replaced_source(info, statistics.source):
+        fix = f"hybridr reindex {quote(source)}, then hybridr remove {quote(name)}"
+        yield f"it holds vectors of an earlier index '{source}'", fix
     elif target_of(info.record).is_separate and not is_destination_of(info, statistics.source):
         stranger = f"its record names '{source}' as its source, which does not list it: no search uses it"
         yield stranger, f"find out who made it; hybridr status {quote(source)}"

@@ -12,6 +12,7 @@ from typing import Any
 from ..cluster.connection import OWNER, PATTERNS, Cluster, path_of
 from ..cluster.default_pipeline import stored_pipeline
 from ..cluster.destinations import (
+    claiming_indices,
     destination_pattern,
     destinations,
     forget_destinations,
@@ -143,7 +144,8 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
     """Return stand-ins, without a uuid, for deleted indices with vectors of a source.
 
     Their hidden indices or pipelines still exist, and this user may see them. Names of existing indices are
-    left out. Without `generations` one stand-in is the source, which may have held its vectors in place.
+    left out. Without any index with vectors of that name, one stand-in is the source, which may have held its
+    vectors in place.
     """
     numbered = re.compile(rf"({re.escape(source)}-hybridr-\d+)(-.+)?")
     existing: dict[str, Any] = {}
@@ -158,7 +160,7 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
             own_names += [name.removeprefix("hybridr-") for name, body in pipelines.items() if is_ours(body)]
     names = {match[1] for name in own_names if (match := numbered.fullmatch(name))} - existing.keys()
     settings: dict[str, dict[str, Any]] = {name: {} for name in sorted(names)}
-    if not generations:
+    if not generations and not claiming_indices(cluster, source):
         settings |= {source: {}, **{info.name: info.settings for info in cluster.indices(source)}}
     record = Record(source=source)
     return [stand_in(name, record, {**values, "index.uuid": ""}) for name, values in settings.items()]

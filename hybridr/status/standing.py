@@ -271,8 +271,9 @@ def remove(
     files, others = local_files(view, source, source_info, generations)
     deleted_indices = gone_indices(cluster, source, generations)
     if not generations and not files and not has_leftovers(cluster, source, deleted_indices):
-        hint = way_to_vectors(view, view.index_info(source), source)
-        raise NotFound(f"hybridr made nothing for '{source}'", hint=hint)
+        hint = "; ".join(f"hybridr remove {quote(info.name)}" for info in claiming_indices(view, source))
+        hint = hint or way_to_vectors(view, view.index_info(source), source)
+        raise NotFound(f"hybridr made nothing for this '{source}'", hint=hint)
     target = target_of(generations[0].record if generations else Record())
     leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, deleted_indices)
     copies = target.is_separate and copy_back and not dry_run and source_info is not None

@@ -9,7 +9,8 @@ import pytest
 
 from hybridr import ReindexSettings, Rule, Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import ClusterError
+from hybridr.doctor.health_checks import vector_checks
+from hybridr.errors import ClusterError, NotFound
 from hybridr.indexing import switching
 from hybridr.indexing.planning import Plan
 from hybridr.indexing.reindexing import ReindexResult, plan, reindex, sync
@@ -79,9 +80,18 @@ def test_a_source_made_again_takes_the_alias_with_its_filter(cluster, index_name
     assert cluster.index_info(index_name).aliases[alias] == LEFT
 
 
-def test_an_index_of_an_earlier_source_goes_by_its_name_and_alone(cluster, index_name, cli):
+def test_an_index_of_an_earlier_source_goes_by_its_name_and_alone(cluster, index_name, cli, few_terms):
+    """A removal by the name of the source began with the term table of that index, and `doctor` said that no
+    search used it.
+    """
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 8)
+    with pytest.raises(NotFound, match="made nothing") as nothing:
+        remove(cluster, index_name, dry_run=True)
+    assert nothing.value.hint == f"hybridr remove {first}"
+    (check,) = [check for check in vector_checks(cluster) if check.name == f"vectors {first}"]
+    assert f"vectors of an earlier index '{index_name}'" in check.found
+    assert check.fix == f"hybridr reindex {index_name}, then hybridr remove {first}"
     second = again(cluster, index_name).destination
     assert f"hybridr remove {first} deletes it" in cli(cluster, "status", index_name).out
     planned = remove(cluster, first, dry_run=True)
