@@ -271,9 +271,7 @@ def remove(
     files, others = local_files(view, source, source_info, generations)
     deleted_indices = gone_indices(cluster, source, generations)
     if not generations and not files and not has_leftovers(cluster, source, deleted_indices):
-        hint = "; ".join(f"hybridr remove {quote(info.name)}" for info in claiming_indices(view, source))
-        hint = hint or way_to_vectors(view, view.index_info(source), source)
-        raise NotFound(f"hybridr made nothing for this '{source}'", hint=hint)
+        raise nothing_made(view, source)
     target = target_of(generations[0].record if generations else Record())
     leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, deleted_indices)
     copies = target.is_separate and copy_back and not dry_run and source_info is not None
@@ -308,6 +306,13 @@ def remove(
         "refusal": refusal,
         "removed": not dry_run,
     }
+
+
+def nothing_made(view: IndexView, source: str) -> NotFound:
+    """Return the error for a source without vectors; it names the indices of an earlier source of that name."""
+    hint = "; ".join(f"hybridr remove {quote(info.name)}" for info in claiming_indices(view, source))
+    hint = hint or way_to_vectors(view, view.index_info(source), source)
+    return NotFound(f"hybridr made nothing for this '{source}'", hint=hint)
 
 
 def orphaned_by_replacement(cluster: IndexLookup, name: str) -> tuple[IndexInfo, IndexInfo] | None:
