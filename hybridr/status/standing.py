@@ -309,7 +309,7 @@ def remove(
 
 
 def nothing_made(view: IndexView, source: str) -> NotFound:
-    """Return the error for a source without vectors; it names the indices of an earlier source of that name."""
+    """Return the error for a source without vectors; it names indices of an earlier source of that name."""
     hint = "; ".join(f"hybridr remove {quote(info.name)}" for info in claiming_indices(view, source))
     hint = hint or way_to_vectors(view, view.index_info(source), source)
     return NotFound(f"hybridr made nothing for this '{source}'", hint=hint)
