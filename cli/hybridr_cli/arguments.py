@@ -17,6 +17,9 @@ SearchedName = Annotated[str, typer.Argument(help="Index, alias, or the index th
 EncoderFolder = Annotated[
     Path | None, typer.Option(help="Encoder folder or name.", show_default="the encoder of the index")
 ]
+FieldNames = Annotated[
+    str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, without changing anything.")
 ]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,23 +26,13 @@ SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 """system -> measure -> query id -> value."""
 
 
-class RegressionLimits(NamedTuple):
-    """Limits for the fall of a mean since the stored evaluation in the file `against`.
-
-    A fall fails if it is larger than `allow` and significant, or larger than `at_most`.
-    """
-
-    against: Path | None = None
-    allow: float = ALLOWED
-    at_most: float | None = None
-
-    def check(self) -> None:
-        """Raise SettingsError for a limit below 0, or for a limit without a stored evaluation."""
-        for option, drop in (("--allow", self.allow), ("--at-most", self.at_most)):
-            if drop is not None and not (math.isfinite(drop) and drop >= 0):
-                raise SettingsError(f"{option} {drop}: needed a number of at least 0, such as 0.005")
-        if self.against is None and (self.allow, self.at_most) != (ALLOWED, None):
-            raise SettingsError("--allow or --at-most without a baseline", hint="--against FILE")
+def check_limits(against: Path | None, allow: float, at_most: float | None) -> None:
+    """Raise SettingsError for a limit below 0, or for a limit without a stored evaluation `against`."""
+    for option, drop in (("--allow", allow), ("--at-most", at_most)):
+        if drop is not None and not (math.isfinite(drop) and drop >= 0):
+            raise SettingsError(f"{option} {drop}: needed a number of at least 0, such as 0.005")
+    if against is None and (allow, at_most) != (ALLOWED, None):
+        raise SettingsError("--allow or --at-most without a baseline", hint="--against FILE")
 
 
 @dataclass(frozen=True)
@@ -128,10 +118,11 @@ def has_values(content: Mapping[str, Any]) -> bool:
 
 
 def compare_with_baseline(
-    earlier: SystemValues, current: SystemValues, limits: RegressionLimits
+    earlier: SystemValues, current: SystemValues, allow: float = ALLOWED, at_most: float | None = None
 ) -> list[MeanChange]:
     """Compare every system and measure with the stored evaluation, paired by query.
 
+    The fall of a mean fails if it is larger than `allow` and significant, or larger than `at_most`.
     Two-sided p-values are corrected by Holm's method over all comparisons. Raises DataError if the queries
     differ.
     """
@@ -153,9 +144,9 @@ def compare_with_baseline(
     ):
         mean, change = float(np.mean(list(current[system][measure].values()))), float(difference)
         fall, failure = -change - TIE, ""
-        if limits.at_most is not None and fall > limits.at_most:
-            failure = f"more than --at-most {limits.at_most:g}"
-        elif fall > limits.allow and p_value < ALPHA:
-            failure = f"more than --allow {limits.allow:g}, and significant"
+        if at_most is not None and fall > at_most:
+            failure = f"more than --at-most {at_most:g}"
+        elif fall > allow and p_value < ALPHA:
+            failure = f"more than --allow {allow:g}, and significant"
         changes.append(MeanChange(system, measure, mean - change, mean, change, float(p_value), failure))
     return changes

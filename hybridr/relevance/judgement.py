@@ -21,6 +21,7 @@ from ..evaluation.evaluation import parse_measure, query_values
 from ..evaluation.significance import bounded_mean
 from ..families import load_member, member_names
 from ..records import Progress, Qrels, Query, Run, silent
+from ..search.context import idf_sums
 from ..search.fusions import FAMILY, CandidateLists, Fusion, Scales
 from ..search.rerankers import FAMILY as RERANKERS
 from ..search.search import Search
@@ -53,7 +54,7 @@ def fetch_candidates(
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         batch = queries[start : start + QUERIES_AT_ONCE]
         texts = [query.text for query in batch]
-        triples = zip(batch, search.candidates(texts), search.idf_sums(texts), strict=True)
+        triples = zip(batch, search.candidates(texts), idf_sums(search.context, texts), strict=True)
         answers += [QueryCandidates(*answer, usual=search.signals.usual) for answer in triples]
         progress("ask", len(answers), len(queries))
     return answers

@@ -131,10 +131,6 @@ class ParsedQuery(NamedTuple):
         return bool(self.filters or self.excluded or self.wrappers)
 
 
-Clause: TypeAlias = tuple[QueryBody, ParsedQuery]
-"""A clause, and its parsed form."""
-
-
 class QueryReader:
     """Finds the search text in queries of the DSL.
 
@@ -346,8 +342,8 @@ READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotR
 """Reader of each kind of query; other kinds look for no text."""
 
 
-def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
-    """Return several text clauses, of which any may match, as one parsed query."""
+def join_clauses(clauses: Sequence[tuple[QueryBody, ParsedQuery]]) -> ParsedQuery | NotRanked:
+    """Return several text clauses with their parsed forms, of which any may match, as one parsed query."""
     if len(clauses) == 1:
         return clauses[0][1]
     parts = [part for _, part in clauses]

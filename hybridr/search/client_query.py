@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -435,15 +435,23 @@ def dense_filter(parsed: ParsedQuery) -> dict[str, Any] | None:
 
 def without_inner_hits(query: Any) -> Any:
     """Return a copy of a query without `inner_hits`, which a request may name only once."""
+    return change_parts(
+        query,
+        INNER_HITS_KINDS,
+        lambda body: {name: value for name, value in body.items() if name != "inner_hits"},
+    )
+
+
+def change_parts(query: Any, kinds: Collection[str], change: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Return a copy of a query in which `change` has changed the bodies of all queries of these kinds, which
+    contain a query themselves.
+    """
     if isinstance(query, list):
-        return [without_inner_hits(part) for part in query]
+        return [change_parts(part, kinds, change) for part in query]
     if not isinstance(query, Mapping):
         return query
-    return {
-        name: without_inner_hits(
-            {part: inner for part, inner in value.items() if part != "inner_hits"}
-            if name in INNER_HITS_KINDS and isinstance(value, Mapping) and "query" in value
-            else value
-        )
-        for name, value in query.items()
-    }
+    parts = {}
+    for name, value in query.items():
+        is_changed = name in kinds and isinstance(value, Mapping) and "query" in value
+        parts[name] = change_parts(change(value) if is_changed else value, kinds, change)
+    return parts

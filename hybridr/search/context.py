@@ -459,6 +459,12 @@ def query_whitening(context: SearchContext) -> Whitening | None:
     return stored_whitening(context.info.record) if is_used else None
 
 
+def idf_sums(context: SearchContext, texts: Sequence[str]) -> list[float]:
+    """Return the idf sum of each text's terms in the searched fields, with the index's gain."""
+    scales = Scales(gain=context.gain)
+    return [scales.of(words.idf_sum).idf_sum for words in context.analysis.of(texts)]
+
+
 def spread_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:
     """Return the scale factor of each retriever that knows the spread of its scores for a query."""
     spreads = {name: retriever.spread_of(values[name]) for name, retriever in retrievers.items()}

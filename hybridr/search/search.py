@@ -32,8 +32,8 @@ from .checks import (
     language_remark,
     modes,
 )
-from .context import SearchContext, is_wordless, spread_factors
-from .fusions import CandidateLists, CompiledQuery, Rescoring, Scales, SplitQuery
+from .context import SearchContext, idf_sums, is_wordless, spread_factors
+from .fusions import CandidateLists, CompiledQuery, Rescoring, SplitQuery
 from .rerankers import FAMILY, IndexAccess, QueryHits, Reranker
 from .retrieval import Retrieval, first_score
 from .rules.matching import MatchedRules
@@ -342,11 +342,6 @@ class Search:
             for scores in self.retrieval.fetch_best(queries, k)
         ]
 
-    def idf_sums(self, texts: Sequence[str]) -> list[float]:
-        """Return the idf sum of each text's terms in the fields of the lexical search."""
-        scales = Scales(gain=self.context.gain)
-        return [scales.of(words.idf_sum).idf_sum for words in self.analysis.of(texts)]
-
 
 def requirements_of(search: Search, encoder: str) -> dict[str, Any]:
     """Return what a search needs of its index, as JSON values: uuid, encoder, fields, term table.
@@ -485,8 +480,7 @@ class Reordering:
         factor = cosine_scale(context.encoder, cosines).factor if context.encoder else 1.0
         sums = [0.0] * len(queries)
         if retriever.of_words:
-            analyses = context.analysis.of([query.text for query in queries])
-            sums = [Scales(gain=context.gain).of(words.idf_sum).idf_sum for words in analyses]
+            sums = idf_sums(context, [query.text for query in queries])
         factors = [spread_factors(context.retrievers, query.values).get(name, factor) for query in queries]
         return list(map(retriever.scale, sums, factors))
 

@@ -26,7 +26,7 @@ from ..evaluation.evaluation import (
 )
 from ..evaluation.regression import (
     ALLOWED,
-    RegressionLimits,
+    check_limits,
     compare_with_baseline,
     read_baseline,
     write_baseline,
@@ -260,13 +260,12 @@ def evaluate_searches(
     """
     if repeated := [name for name in compared.runs if name in searches]:
         raise SettingsError(f"two systems are called '{repeated[0]}'", hint="--run OTHER-NAME=FILE")
-    limits = RegressionLimits(compared.against, compared.allow, compared.at_most)
-    limits.check()
+    check_limits(compared.against, compared.allow, compared.at_most)
     earlier = None
-    if limits.against is not None:  # before anything is searched
+    if compared.against is not None:  # before anything is searched
         measures = dict.fromkeys(str(parse_measure(measure)) for measure in compared.measures)
         names = [*searches, *compared.runs]
-        earlier = read_baseline(limits.against, names, measures, checked_qrels(judgements))
+        earlier = read_baseline(compared.against, names, measures, checked_qrels(judgements))
     evaluation = evaluate(
         {**searches, **{name: read_run(file) for name, file in compared.runs.items()}},
         queries,
@@ -277,7 +276,7 @@ def evaluate_searches(
         progress=progress,
     )
     if earlier is not None:
-        changes = compare_with_baseline(earlier, evaluation.per_query, limits)
+        changes = compare_with_baseline(earlier, evaluation.per_query, compared.allow, compared.at_most)
         evaluation = replace(evaluation, changes=tuple(changes))
     if compared.write is not None and not evaluation.falls:
         write_baseline(compared.write, evaluation.per_query, evaluation.qrels)

@@ -12,7 +12,7 @@ import pytest
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries, evaluate
 from hybridr.evaluation.label_free import Bm25
-from hybridr.evaluation.regression import RegressionLimits, compare_with_baseline
+from hybridr.evaluation.regression import compare_with_baseline
 from hybridr.files.formats import read_beir, write_qrels, write_run
 from hybridr.records import Run
 from hybridr.search.systems import Compared, evaluate_systems
@@ -27,20 +27,19 @@ def values(*numbers: float) -> dict[str, dict[str, dict[str, float]]]:
 
 def test_a_fall_fails_where_it_is_large_and_significant() -> None:
     earlier, lower = [0.5, 0.6, 0.7, 0.8], [0.41, 0.5, 0.59, 0.7]
-    [change] = compare_with_baseline(values(*earlier), values(*lower), RegressionLimits())
+    [change] = compare_with_baseline(values(*earlier), values(*lower))
     assert change.failure == "more than --allow 0.005, and significant"
     assert change.line().startswith("mine nDCG@10 fell by 0.1000, from 0.6500 to 0.5500 (p ")
-    [change] = compare_with_baseline(values(*earlier), values(*lower), RegressionLimits(allow=0.2))
+    [change] = compare_with_baseline(values(*earlier), values(*lower), allow=0.2)
     assert not change.failure, "it is allowed"
-    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), RegressionLimits())
+    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8))
     assert not change.failure, "one query of four is no evidence"
-    limits = RegressionLimits(at_most=0.05)
-    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), limits)
+    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), at_most=0.05)
     assert change.failure == "more than --at-most 0.05"
-    [change] = compare_with_baseline(values(*lower), values(*earlier), RegressionLimits(allow=0, at_most=0))
+    [change] = compare_with_baseline(values(*lower), values(*earlier), allow=0, at_most=0)
     assert not change.failure, "it rose"
     with pytest.raises(DataError, match="only one of baseline and run has 1 query, such as 'q3'"):
-        compare_with_baseline(values(*earlier), values(0.5, 0.6, 0.7), RegressionLimits())
+        compare_with_baseline(values(*earlier), values(0.5, 0.6, 0.7))
 
 
 def runs_of(folder: Path) -> dict[str, Run]:
@@ -80,8 +79,8 @@ def test_worse_rankings_are_caught_and_an_unchanged_one_passes(collection: Calla
         drawn = random.Random(number).sample(sorted(by_query["whole"]), QUERIES)
         cut = {name: {"nDCG@10": {key: system[key] for key in drawn}} for name, system in by_query.items()}
         for name in by_query:
-            for count, limits in ((by_test, RegressionLimits()), (by_bar, RegressionLimits(at_most=0.02))):
-                [change] = compare_with_baseline({"mine": cut["whole"]}, {"mine": cut[name]}, limits)
+            for count, at_most in ((by_test, None), (by_bar, 0.02)):
+                [change] = compare_with_baseline({"mine": cut["whole"]}, {"mine": cut[name]}, at_most=at_most)
                 count[name] += bool(change.failure)
     assert by_test.pop("whole") == by_bar.pop("whole") == 0
     assert all(count >= 0.9 * TRIES for count in by_bar.values()), by_bar

@@ -17,6 +17,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
+from hybridr.search.context import idf_sums
 from hybridr.search.fusions.pipeline import fuse
 from support.bits import asked_bits, late_interaction
 from support.corpus import fill_index, fill_uneven, text_number
@@ -109,7 +110,7 @@ def test_the_old_factor_of_bm25_is_in_the_weights(secure, cluster, k1):
         fill_index(each, "t-factor", 60, settings=kept, mappings=mappings)
         texts = [text_number(number) for number in range(5)]
         search = Search(each, "t-factor", mode="lexical")
-        roots = np.sqrt(search.idf_sums(texts))
+        roots = np.sqrt(idf_sums(search.context, texts))
         runs = search.run([Query(text, text) for text in texts], 1)
         shares.append([max(runs[text].values()) / root for text, root in zip(texts, roots, strict=True)])
         each.request("DELETE", "/t-factor")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import JudgedOptions, split_names
+from ..arguments import FieldNames, JudgedOptions, split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -21,9 +21,7 @@ def compare(
     index: Annotated[str, typer.Argument(help="Index or alias.")],
     encoders: Annotated[str, typer.Option(help="Folders, or names of `hybridr models`: A,B,…")],
     judgements: JudgedOptions,
-    fields: Annotated[
-        str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
-    ] = None,
+    fields: FieldNames = None,
 ) -> None:
     """Compare encoders on 2,000 documents of an index, and recommend one. Changes nothing.
 

@@ -9,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import split_names
+from ..arguments import FieldNames, split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -43,9 +43,7 @@ def doctor(session: Session) -> None:
 def inspect(
     session: Session,
     index: Annotated[str, typer.Argument(help="Index or alias.")],
-    fields: Annotated[
-        str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
-    ] = None,
+    fields: FieldNames = None,
     encoder: Annotated[
         Path | None, typer.Option(help="Encoder to count tokens with.", show_default="the packaged one")
     ] = None,

@@ -241,7 +241,7 @@ def read_requests(file: Path) -> RequestLog:
                 continue
             try:
                 request = parsed_json(line)
-            except (ValueError, RecursionError):
+            except ValueError:
                 request = None
             if isinstance(request, Mapping):
                 requests.append(LoggedRequest(number, request))

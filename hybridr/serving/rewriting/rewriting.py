@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,7 +17,15 @@ from ...encoders.contract import Reading
 from ...families import load_member
 from ...indexing.planning import added_fields
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
-from ...search.client_query import MAX_CHARACTERS, RELATIVES, ClientQueries, Shapes, dense_filter, with_text
+from ...search.client_query import (
+    MAX_CHARACTERS,
+    RELATIVES,
+    ClientQueries,
+    Shapes,
+    change_parts,
+    dense_filter,
+    with_text,
+)
 from ...search.context import is_wordless
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, SplitQuery
@@ -152,13 +161,16 @@ def one_or_more(names: Any) -> list[Any]:
 
 
 def body_without_field(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a search body that leaves a field out of all hits, also of inner hits."""
+    """Return a search body that leaves a field out of all hits, also of `top_hits` and of the inner hits of
+    `collapse`, `has_child` and `has_parent`.
+    """
     changed = without_field(hidden, body)
     if isinstance(groups := body.get("collapse"), Mapping):
         changed["collapse"] = part_without_field(hidden, groups, "inner_hits")
     changed |= aggregations_without_field(hidden, body)
     if "query" in body:
-        changed["query"] = query_without_field(hidden, body["query"])
+        without_hits = partial(part_without_field, hidden, name="inner_hits")
+        changed["query"] = change_parts(body["query"], RELATIVES, without_hits)
     return changed
 
 
@@ -182,23 +194,6 @@ def aggregations_without_field(hidden: HiddenField, body: Mapping[str, Any]) -> 
                     without_hits = part_without_field(hidden, aggregation, "top_hits")
                     result[key][name] = without_hits | sub_aggregations
     return result
-
-
-def query_without_field(hidden: HiddenField, query: Any) -> Any:
-    """Return a query that leaves the field out of the inner hits of `has_child` and `has_parent`."""
-    if isinstance(query, list):
-        return [query_without_field(hidden, clause) for clause in query]
-    if not isinstance(query, Mapping):
-        return query
-    return {
-        kind: query_without_field(
-            hidden,
-            part_without_field(hidden, inner, "inner_hits")
-            if kind in RELATIVES and isinstance(inner, Mapping) and "query" in inner
-            else inner,
-        )
-        for kind, inner in query.items()
-    }
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

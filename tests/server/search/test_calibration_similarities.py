@@ -16,6 +16,7 @@ from hybridr.cluster.retrievers.lexical import lexical_divisor
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Query
+from hybridr.search.context import idf_sums
 from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
@@ -72,7 +73,9 @@ def weights(search: Search, queries: list[Query]) -> list[float]:
     texts = [query.text for query in queries]
     found = search.using("lexical").run(queries, 1)
     best = [max(found[query.query_id].values()) for query in queries]
-    return [score / lexical_divisor(idf) for score, idf in zip(best, search.idf_sums(texts), strict=True)]
+    return [
+        score / lexical_divisor(idf) for score, idf in zip(best, idf_sums(search.context, texts), strict=True)
+    ]
 
 
 def test_words_weigh_what_they_weigh_by_plain_bm25(cluster, index, read):

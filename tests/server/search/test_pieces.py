@@ -19,6 +19,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms.terms import Analysis
 from hybridr.records import Query
+from hybridr.search.context import idf_sums
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
@@ -78,7 +79,7 @@ def test_words_weigh_the_same_in_however_many_fields_they_are(cluster, index, cu
     assert ((whole > 0) == (pieces > 0)).all()
     assert pieces[whole > 0].mean() == pytest.approx(whole[whole > 0].mean(), rel=0.03)
     assert np.corrcoef(whole[whole > 0], pieces[whole > 0])[0, 1] > 0.98
-    roots = [np.sqrt(opened(cluster, index, CUTS[one]).idf_sums(TEXTS)) for one in (1, cut)]
+    roots = [np.sqrt(idf_sums(opened(cluster, index, CUTS[one]).context, TEXTS)) for one in (1, cut)]
     assert roots[1] == pytest.approx(roots[0], rel=0.001)
 
 
@@ -98,7 +99,7 @@ def test_the_words_part_of_a_hit_does_not_hang_on_the_fields(cluster, index):
 
     # One field ranks as it did.
     search = opened(cluster, index, ("whole",))
-    [root] = 4 * np.sqrt(search.idf_sums([TEXTS[0]]))
+    [root] = 4 * np.sqrt(idf_sums(search.context, [TEXTS[0]]))
     request = json.dumps(search.request(TEXTS[0]))
     left = 0.5 * (1 - 0.2 * len(search.signals.members))
     asked = search.request(TEXTS[0])["rescore"]["query"]["rescore_query"]["bool"]["should"][0]["bool"]

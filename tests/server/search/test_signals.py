@@ -16,6 +16,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
+from hybridr.search.context import idf_sums
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.search.signals.soft_terms import LEVELS, MIN_SPAN, NEAREST, SCALE, USED
 from support.corpus import create, drop_indices, put
@@ -110,7 +111,7 @@ def test_phrases_are_bm25_of_pairs(cluster):
         mean = sum(map(len, full)) / len(full)
         held = [sum(any(one.startswith(stem) for one in text) for text in full) for stem in ("heat", "wing")]
         both = sum(idf(count, len(full)) for count in held)
-        [root] = [4 * math.sqrt(one) for one in search.idf_sums(["heated wing"])]
+        [root] = [4 * math.sqrt(one) for one in idf_sums(search.context, ["heated wing"])]
         assert set(found) == {"d1", "d7"}
         for doc, times in (("d1", 2), ("d7", 1)):
             damped = times / (times + 1.2 * (0.25 + 0.75 * len(tokens(TEXTS[doc])) / mean))
