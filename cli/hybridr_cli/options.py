@@ -1,4 +1,5 @@
-"""Makes command-line options from settings: name, type, default and help of an option are those of the field.
+"""Makes command-line options from settings: name, type, default and help of an option are those of the field;
+and the options that several verbs share.
 
 A verb is a command. A parameter of its function becomes one option, or several: the fields of a settings
 class (a stage), or of a dataclass. Settings are resolved (flag > environment > file > default), dataclasses
@@ -21,11 +22,12 @@ import typer
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from hybridr.evaluation.evaluation import JudgedQueries
     from hybridr.families import OneOf
+    from hybridr.index import Index
+
 NUMBERS_AND_PATHS = (bool, int, float, Path)
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
-
-
 PACKAGES = {
     "ClusterSettings": "cluster",
     "NodeSettings": "cluster",
@@ -203,3 +205,58 @@ def default_text(field: FieldInfo) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "yes" if value is True else ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+ReindexedName = Annotated[str, typer.Argument(help="The index that was reindexed.")]
+SearchedName = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
+EncoderFolder = Annotated[
+    Path | None, typer.Option(help="Encoder folder or name.", show_default="the encoder of the index")
+]
+FieldNames = Annotated[
+    str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, without changing anything.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedOptions:
+    """The options that name judged queries; without a folder there are none."""
+
+    beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None
+    split: Annotated[str, typer.Option(help="Split of the folder's qrels.")] = "test"
+    judgements: Annotated[
+        bool, typer.Option("--judgements", help="Use the judgements made in the page of `hybridr serve`.")
+    ] = False
+
+    def in_folder(self) -> JudgedQueries:
+        """Return the judged queries of the folder and split that the options name.
+
+        Raises SettingsError for a split without a folder.
+        """
+        from hybridr import JudgedQueries
+        from hybridr.errors import SettingsError
+
+        if self.beir is None and self.split != "test":
+            raise SettingsError("--split needs --beir or --judgements")
+        return JudgedQueries(self.beir, self.split)
+
+    def queries_for(self, index: Index) -> JudgedQueries:
+        """Return the judged queries of the folder, or with --judgements those made on the index's page.
+
+        Raises SettingsError if both --judgements and --beir were given.
+        """
+        from hybridr.errors import SettingsError
+
+        if not self.judgements:
+            return self.in_folder()
+        if self.beir is not None:
+            raise SettingsError("--judgements and --beir exclude each other")
+        return index.judgements(self.split)
+
+
+def split_names(text: str | None) -> list[str]:
+    """Return the names in a comma-separated text; an empty list for None."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import JudgedOptions
+from ..options import JudgedOptions
 from ..session import Session
 from ..verbs import app, verb
 from .train import show_training, show_unseen

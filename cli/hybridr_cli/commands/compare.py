@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import FieldNames, JudgedOptions, split_names
+from ..options import FieldNames, JudgedOptions, split_names
 from ..session import Session
 from ..verbs import app, verb
 

@@ -10,8 +10,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, SearchedName
-from ..options import Only
+from ..options import DryRun, Only, SearchedName
 from ..output import first_few
 from ..session import Session
 from ..verbs import app, verb

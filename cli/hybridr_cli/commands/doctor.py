@@ -9,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import FieldNames, split_names
+from ..options import PACKAGES, STAGES, FieldNames, split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -150,8 +150,6 @@ def origin(entry: KnownEncoder) -> str:
 def settings(session: Session) -> None:
     """List every setting with its value and where the value comes from."""
     from hybridr.settings import resolved_values
-
-    from ..options import PACKAGES, STAGES
 
     rows = [row for stage in PACKAGES for row in resolved_values(STAGES[stage], config=session.config)]
     lines = [

@@ -11,7 +11,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import EncoderFolder, JudgedOptions, split_names
+from ..options import EncoderFolder, JudgedOptions, split_names
 from ..session import Session
 from ..verbs import app, verb
 

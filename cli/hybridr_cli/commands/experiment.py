@@ -11,7 +11,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, EncoderFolder, SearchedName
+from ..options import DryRun, EncoderFolder, SearchedName
 from ..session import Session
 from ..verbs import group, verb
 

@@ -10,7 +10,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, EncoderFolder, JudgedOptions, SearchedName
+from ..options import DryRun, EncoderFolder, JudgedOptions, SearchedName
 from ..session import Session
 from ..verbs import app, verb
 

@@ -9,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun
+from ..options import DryRun
 from ..session import Session
 from ..verbs import app, verb
 

@@ -9,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, ReindexedName, Yes
+from ..options import DryRun, ReindexedName, Yes
 from ..session import Session
 from ..verbs import app, verb
 

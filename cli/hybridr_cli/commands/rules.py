@@ -12,7 +12,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, SearchedName
+from ..options import DryRun, SearchedName
 from ..output import first_few
 from ..session import Session
 from ..verbs import app, verb

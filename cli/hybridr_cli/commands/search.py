@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..arguments import EncoderFolder, SearchedName
+from ..options import EncoderFolder, SearchedName
 from ..session import Session
 from ..verbs import app, verb
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridr.errors import quantity
 
-from ..arguments import ReindexedName
+from ..options import ReindexedName
 from ..session import Session
 from ..verbs import app, verb
 

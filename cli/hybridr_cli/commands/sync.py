@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ..arguments import DryRun, EncoderFolder, ReindexedName
-from ..options import Only
+from ..options import DryRun, EncoderFolder, Only, ReindexedName
 from ..session import NOTHING, Session
 from ..verbs import app, verb
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions, SearchedName
-from ..options import Only
+from ..options import EncoderFolder, JudgedOptions, Only, SearchedName
 from ..session import Session
 from ..verbs import app, verb
 

@@ -9,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import EncoderFolder, ReindexedName
+from ..options import EncoderFolder, ReindexedName
 from ..session import Session
 from ..verbs import app, verb
 
