@@ -178,11 +178,6 @@ class Filling:
     settled: bool = False
     refused: tuple[str, ...] = ()
 
-    @property
-    def looked_at(self) -> int:
-        """Return how many documents were written or found current."""
-        return self.encoded + self.without_text + self.skipped
-
     def add(self, more: Filling) -> None:
         """Add the counts of another share."""
         for name in COUNTS:

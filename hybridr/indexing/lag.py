@@ -179,8 +179,8 @@ def cut_into_shares(cluster: Cluster, index: str, since: Position | None, until:
         pieces += [(shard, low, high, counts[shard] / parts) for low, high in pairwise(edges)]
     shares = []
     for group in group_by_size(pieces, lambda piece: piece[3], size):
-        since = Position({shard: low for shard, low, _, _ in group})
-        shares.append(Share(since, Position({shard: high for shard, _, high, _ in group})))
+        begins = Position({shard: low for shard, low, _, _ in group})
+        shares.append(Share(begins, Position({shard: high for shard, _, high, _ in group})))
     return shares
 
 

@@ -201,7 +201,7 @@ class WorkerPool:
                 self._idle.append(worker)
                 if share_number is not None:
                     fillings[share_number], self._deaths = answer, 0
-                    self._meter.add(answer.looked_at)
+                    self._meter.add(answer.encoded + answer.without_text + answer.skipped)
         return [fillings[number] for number in range(len(shares))]
 
     def __enter__(self) -> WorkerPool:
