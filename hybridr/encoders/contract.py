@@ -205,6 +205,11 @@ def longest_input(config: Any) -> int:
     return positions - config.pad_token_id - 1 if config.model_type in relatives else positions
 
 
+def hidden_size(config: Any) -> int:
+    """Return the dimension of a token's state in a backbone; DistilBERT's files call it `dim`."""
+    return int(config.dim if config.model_type == "distilbert" else config.hidden_size)
+
+
 def base_model_name(folder: Path | None) -> str:
     """Return the name of the model that a folder was made from; empty without a folder."""
     if folder is None:

@@ -179,7 +179,11 @@ class SparseEncoder(GraphFolder):
         self, texts: Sequence[str], *, max_tokens: int | None = None
     ) -> list[dict[str, float]]:
         """Return the positive weights of each text by token, in the order of `texts`. Raises DataError."""
-        return [self._weights_by_token(row) for rows in self._read(texts, max_tokens) for row in rows]
+        return [
+            {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
+            for rows in self._read(texts, max_tokens)
+            for row in rows
+        ]
 
     def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Return the weights of queries exactly like `encode_documents`."""
@@ -196,10 +200,6 @@ class SparseEncoder(GraphFolder):
         for start in range(0, len(rows), ENCODED_TOGETHER):
             part = rows[start : start + ENCODED_TOGETHER]
             yield encode_ids(part, self._size, self._engine.run, threads=self._threads)
-
-    def _weights_by_token(self, row: NDArray[np.float32]) -> dict[str, float]:
-        """Return token -> weight for the positive weights of a row."""
-        return {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
 
 
 class MultiVectorEntry(GraphEntry):

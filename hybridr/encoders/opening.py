@@ -91,7 +91,7 @@ class OnnxEncoder(TextModel):
         self.usage = Usage("", record["similarity"], record["prefixes"], record["max_tokens"])
         self.fingerprint: str = record["fingerprint"]
         self.languages = encoder_languages(record)
-        self._dim, self._positions = int(record["dim"]), int(record["max_positions"])
+        self._dim, self.max_positions = int(record["dim"]), int(record["max_positions"])
         self.threads = threads or physical_cores()
         self._at_once = at_once or self.threads
         self.tokenizer = open_tokenizer(folder, self.usage.max_tokens)
@@ -130,9 +130,9 @@ class OnnxEncoder(TextModel):
         return Compute(engine.run, engine.read, {"budget": engine.batch_tokens, **options})
 
     @property
-    def max_positions(self) -> int:
-        """Return the longest input that the graph has positions for."""
-        return self._positions
+    def dim(self) -> int:
+        """Return the dimension of a vector."""
+        return self._dim
 
     @property
     def width(self) -> int:

@@ -29,7 +29,7 @@ from .contract import (
     Vectors,
     base_model_name,
     checked_limit,
-    longest_input,
+    hidden_size,
     with_prefix,
 )
 
@@ -149,11 +149,10 @@ class UsedModel:
     """A model with its usage: limits, and how its vectors are compared."""
 
     usage: Usage
-
-    @property
-    def config(self) -> Any:
-        """Return the configuration of the backbone."""
-        raise NotImplementedError
+    config: Any
+    """Configuration of the backbone."""
+    max_positions: int
+    """Longest input that the backbone has positions for."""
 
     @property
     def similarity(self) -> str:
@@ -164,11 +163,6 @@ class UsedModel:
     def max_tokens(self) -> int:
         """Return the input limit with [CLS] and [SEP]."""
         return self.usage.max_tokens
-
-    @property
-    def max_positions(self) -> int:
-        """Return the longest input that the backbone has positions for."""
-        return longest_input(self.config)
 
     @property
     def input_names(self) -> list[str]:
@@ -193,20 +187,19 @@ class TextModel(UsedModel):
     """Base of encoders with a tokenizer and a function that runs batches."""
 
     folder: Path | None
-    _dim: int
     tokenizer: TextTokenizer
     run: Forward
     read: StatesForward
 
     @property
     def dim(self) -> int:
-        """Return the dimension of a vector."""
-        return self._dim
+        """Return the dimension of a vector, which is pooled from token states."""
+        return min(self.width, self.usage.truncate_dim or self.width)
 
     @property
     def width(self) -> int:
-        """Return the dimension of a token state. Vectors are pooled from token states."""
-        return self.dim
+        """Return the dimension of a token's state."""
+        return hidden_size(self.config)
 
     @property
     def batch_tokens(self) -> int:

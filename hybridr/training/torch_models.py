@@ -57,14 +57,10 @@ class BackboneModel(UsedModel, torch.nn.Module):
 
     def __init__(self, backbone: Any, usage: Usage, folder: Path | None) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.config = backbone, backbone.config
+        self.max_positions = longest_input(self.config)
         self.usage = usage
         self.folder = folder
-
-    @property
-    def config(self) -> Any:
-        """The configuration of the backbone."""
-        return self.backbone.config
 
     @property
     def device(self) -> torch.device:
@@ -108,16 +104,6 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
         super().__init__(backbone, usage, folder)
         self.tokenizer_json = canonical_tokenizer(tokenizer)
         self.tokenizer = TextTokenizer(self.tokenizer_json)
-
-    @property
-    def dim(self) -> int:
-        """The size of a vector."""
-        return min(self.width, self.usage.truncate_dim or self.width)
-
-    @property
-    def width(self) -> int:
-        """The size of a token's state."""
-        return int(self.config.hidden_size)
 
     @property
     def fingerprint(self) -> str:

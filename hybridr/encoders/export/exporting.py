@@ -188,7 +188,7 @@ def export(
         if isinstance(encoder, (OnnxEncoder, Path, str)):
             source = Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
             try:
-                retriever = read_by_torch(source)
+                retriever = from_training("torch_models", "read_retriever")(source)
             except MissingExtra:
                 retriever = open_without_torch(source)
         else:
@@ -234,15 +234,6 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     if folder.exists() or known_encoder(str(source)) is None:
         return folder
     return minilm(progress=progress) if is_default(str(source)) else encoder_folder(source, progress=progress)
-
-
-def read_by_torch(folder: Path) -> Exportable:
-    """Open a folder of sentence-transformers with torch, and return its bi-encoder.
-
-    Raises ModelError for another folder, MissingExtra if torch is not installed.
-    """
-    retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
-    return retriever
 
 
 def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
@@ -424,7 +415,7 @@ def export_to_cache(source: Path, progress: Progress) -> Path:
     try:
         retriever: Exportable = open_without_torch(source, usage=usage)
     except MissingExtra:
-        retriever = read_by_torch(source)
+        retriever = from_training("torch_models", "read_retriever")(source)
         retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
     return export_if_missing(
         cached_encoder_folder(retriever.fingerprint), model_name(source), lambda: retriever, progress

@@ -44,8 +44,8 @@ def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
         for name in inputs:  # the first retriever reads texts without the second one's prefix
             ends = [tokens_between(graph, name, 0, 1), tokens_between(graph, name, prefix_end, ALL)]
             first_inputs.append(graph.node("Concat", ends, axis=1))
-        states = add_states(first, retriever.first, first_inputs)
-        second_states = add_states(second, retriever.second, inputs)
+        states = token_states(first, retriever.first.config, *first_inputs)
+        second_states = token_states(second, retriever.second.config, *inputs)
         vectors = first.pool(states, first_inputs[1], retriever.first.usage)
         centre = graph.weight("centre")
         centred = graph.node("Sub", [second.pool(second_states, inputs[1], retriever.second.usage), centre])
@@ -58,7 +58,7 @@ def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
         ]
         graph.node("Concat", spliced, output=STATES, axis=1)
     else:
-        states = add_states(graph, retriever, inputs)
+        states = token_states(graph, retriever.config, *inputs)
         graph.node("Identity", [states], output=STATES)
         graph.pool(states, "attention_mask", retriever.usage, OUTPUT)
     shapes: dict[str, list[str | int | None]] = {
@@ -75,13 +75,6 @@ def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     model = helper.make_model(shell, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
     model.graph.initializer.extend(graph.tensors.values())  # last, since each earlier step copies its input
     return model
-
-
-def add_states(graph: GraphArithmetic, retriever: NumpyBiEncoder, inputs: list[str]) -> str:
-    """Add the backbone of a retriever to a graph; return the name of its token states."""
-    ids, mask, *kinds = inputs
-    states: str = token_states(graph, retriever.config, ids, mask, *kinds)
-    return states
 
 
 def tokens_between(graph: GraphArithmetic, value: str, start: int, end: int) -> str:

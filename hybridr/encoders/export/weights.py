@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,10 +27,10 @@ from threadpoolctl import threadpool_limits
 from ...errors import MissingExtra, ModelError
 from ...files.local import read_within
 from ..contract import (
-    Reading,
     Usage,
     Vectors,
     encoder_fingerprint,
+    hidden_size,
     longest_input,
     unit_length,
     weights_digest,
@@ -209,9 +209,8 @@ class NumpyBiEncoder(TextModel):
         folder: Path | None,
         name: str = "",
     ) -> None:
-        self.weights = weights
-        self._name = name
-        self._config = config
+        self.weights, self._name = weights, name
+        self.config, self.max_positions = config, longest_input(config)
         self.usage = usage
         self.folder = folder
         self.tokenizer_json = canonical_tokenizer(tokenizer)
@@ -223,21 +222,6 @@ class NumpyBiEncoder(TextModel):
         """Return the name of the model, or of its folder."""
         return self._name or super().base
 
-    @property
-    def config(self) -> SimpleNamespace:
-        """Return the configuration of the backbone."""
-        return self._config
-
-    @property
-    def dim(self) -> int:
-        """Return the dimension of a vector."""
-        return min(self.width, self.usage.truncate_dim or self.width)
-
-    @property
-    def width(self) -> int:
-        """Return the dimension of a token's state."""
-        return int(self.weights[f"{WORDS}.weight"].shape[1])
-
     @cached_property
     def fingerprint(self) -> str:
         """Return the fingerprint of weights, tokenizer and usage, equal to that of torch's `BiEncoder`."""
@@ -248,7 +232,8 @@ class NumpyBiEncoder(TextModel):
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
         """Return the states `(n, tokens, width)` and vectors `(n, dim)` of one batch."""
         kinds = np.zeros_like(ids) if "token_type_ids" in self.input_names else None
-        states = token_states(self.arithmetic, self.config, ids, mask, kinds)
+        with threadpool_limits(**ONE_THREAD):
+            states = token_states(self.arithmetic, self.config, ids, mask, kinds)
         return states, self.pool(states, mask)
 
     def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
@@ -267,16 +252,6 @@ class NumpyBiEncoder(TextModel):
             return vectors
         result: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return result
-
-    def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
-        """Encode texts like the base class, with numpy in one thread."""
-        with threadpool_limits(**ONE_THREAD):
-            return super()._encode(side, texts, max_tokens)
-
-    def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
-        """Read texts like the base class, with numpy in one thread."""
-        with threadpool_limits(**ONE_THREAD):
-            return super()._read(side, texts, max_tokens)
 
 
 def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyBiEncoder:
@@ -302,13 +277,14 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
         problem = "a folder without a fast tokenizer"
     if problem:
         raise MissingExtra("torch", "train", f"{problem} ({module.name}; without torch: {', '.join(KINDS)})")
-    weights = read_tables(module, config)
     with explain_errors(folder):
+        weights = read_tables(module, config)
         tokenizer = configured_tokenizer(module, read_within(module / TOKENIZER_FILE).decode())
-    rows, width = weights[f"{WORDS}.weight"].shape
-    require_embeddings(folder, tokenizer, rows)
-    shapes = {weights[f"{name}.weight"].shape for layer in layers(config) for name in layer[:4]}
-    if width % head_count(config) or shapes != {(width, width)}:
+        rows, width = weights[f"{WORDS}.weight"].shape
+        require_embeddings(folder, tokenizer, rows)
+        shapes = {weights[f"{name}.weight"].shape for layer in layers(config) for name in layer[:4]}
+        fits = width == hidden_size(config) and width % head_count(config) == 0
+    if not fits or shapes != {(width, width)}:
         raise ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)
     limit = min(usage.max_tokens, longest_input(config))
     return NumpyBiEncoder(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
@@ -374,6 +350,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         if query != document:
             raise ModelError(f"{second.base} has prefixes of different length for queries and documents")
         self.first, self.second = first, second
+        self.parts = {"first": first, "second": second}
         self.prefix_tokens = query - empty
         limit = min(first.max_tokens + self.prefix_tokens, second.max_tokens)
         usage = Usage("mean", "cosine", second.usage.prefixes, limit)
@@ -386,19 +363,9 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         super().__init__(weights | projection, first.config, first.tokenizer_json, usage, first.folder)
 
     @property
-    def parts(self) -> Mapping[str, NumpyBiEncoder]:
-        """Return both encoders by name."""
-        return {"first": self.first, "second": self.second}
-
-    @property
     def dim(self) -> int:
         """Return the dimension of a vector."""
         return int(self.weights["components"].shape[1])
-
-    @property
-    def width(self) -> int:
-        """Return the dimension of a token's state, that of the first encoder."""
-        return self.first.width
 
     @property
     def base(self) -> str:
@@ -416,7 +383,8 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         )
         second_states, second_vectors = self.second.read(ids, mask)
         spliced = np.concatenate([states[:, :1], second_states[:, 1:prefix_end], states[:, 1:]], axis=1)
-        return spliced, self.joined(first_vectors, second_vectors)
+        with threadpool_limits(**ONE_THREAD):
+            return spliced, self.joined(first_vectors, second_vectors)
 
     def joined(self, first: Vectors, second: Vectors) -> Vectors:
         """Return the joined vectors `(n, dim)` of both encoders' vectors."""
