@@ -25,7 +25,7 @@ from ..files.remembered import known_encoder_folder, remember_encoder
 from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, require_no_links
 from .engines import GRAPHS, OUTPUT, ensure_graph, open_engine
 from .opening import GraphEntry, checked_entry, open_tokenizer, physical_cores, require_outputs
-from .sessions import graph_inputs, open_session, session_outputs
+from .sessions import open_session, session_outputs
 from .tokens import TOKENIZER_FILE, encode_ids, pad_rows, require_shape, run_batches
 
 
@@ -45,7 +45,7 @@ class GraphFolder:
         """Open a folder of `hybridr export`. Raises ModelError for another folder, or a damaged one."""
         self.folder = Path(folder).expanduser()
         self.details = graph_entry(type(self), self.folder)
-        require_outputs(self.folder, (GRAPHS["fp32"], TOKENIZER_FILE))
+        require_outputs(self.folder, read_manifest(self.folder) or {}, (GRAPHS["fp32"], TOKENIZER_FILE))
         self.fingerprint, self.max_tokens = self.details.fingerprint, self.details.max_tokens
         self._texts, self._threads = open_tokenizer(self.folder), physical_cores()
 
@@ -55,13 +55,13 @@ F = TypeVar("F", bound=GraphFolder)
 
 def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
     """Return the entry of this kind in a folder's manifest. Raises ModelError if it is missing or damaged."""
-    if folder.is_dir():
-        require_no_links(folder)
-    entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
+    if not folder.is_dir():
+        raise ModelError(f"{folder} does not exist", hint=kind.how_to_make)
+    require_no_links(folder)
+    entry = (read_manifest(folder) or {}).get(kind.entry)
     if entry is None:
         name = kind.entry.replace("_", " ")
-        problem = f"holds no {name} of hybridr" if folder.is_dir() else "does not exist"
-        raise ModelError(f"{folder} {problem}", hint=kind.how_to_make)
+        raise ModelError(f"{folder} holds no {name} of hybridr", hint=kind.how_to_make)
     return checked_entry(kind.kind, entry, folder, kind.entry)
 
 
@@ -228,8 +228,7 @@ class MultiVectorEncoder(GraphFolder):
         """Open a folder of `hybridr export`. Raises ModelError for another folder, or a damaged one."""
         super().__init__(folder)
         self.dim = self.details.dim
-        self._session = open_session(ensure_graph(self.folder, self.details.precision))
-        self._inputs = {value.name for value in self._session.get_inputs()}
+        self._engine = open_engine(self.folder, self.details.precision, "onnx", self._threads)
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the vectors `(tokens, dim)` of each text, in order. Raises DataError."""
@@ -239,8 +238,8 @@ class MultiVectorEncoder(GraphFolder):
         def fill(batch: NDArray[np.int64]) -> None:
             """Encode a batch to token vectors."""
             ids, mask = pad_rows([rows[place] for place in batch])
-            [vectors] = session_outputs(self._session, [OUTPUT], graph_inputs(self._inputs, ids, mask))
-            for place, vector in zip(batch, require_shape(vectors, (*ids.shape, self.dim)), strict=True):
+            vectors = require_shape(self._engine.run(ids, mask), (*ids.shape, self.dim))
+            for place, vector in zip(batch, vectors, strict=True):
                 encoded[place] = vector[: len(rows[place])].copy()
 
         run_batches(fill, [len(row) for row in rows], threads=self._threads)

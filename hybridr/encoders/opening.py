@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
@@ -201,8 +201,8 @@ def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
         ) from None
 
 
-def read_encoder_entry(folder: Path) -> dict[str, Any]:
-    """Return the `encoder` entry of a folder's manifest. Raises ModelError for a missing or wrong one."""
+def read_encoder_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of an encoder folder. Raises ModelError for a missing or wrong `encoder` entry."""
     try:
         manifest = read_manifest(folder)
         if manifest is not None:
@@ -210,21 +210,20 @@ def read_encoder_entry(folder: Path) -> dict[str, Any]:
     except (HybridrError, ValueError) as error:
         reason = error.message if isinstance(error, HybridrError) else error
         raise ModelError(f"the encoder {folder} is damaged: {reason}", hint=EXPORT_AGAIN) from error
-    if "encoder" not in (manifest or {}):
+    if manifest is None or "encoder" not in manifest:
         problem = "no manifest.json" if manifest is None else "no encoder in its manifest.json"
         raise ModelError(
             f"{folder} is not an encoder of hybridr: it has {problem}",
             hint=f"a sentence-transformers model becomes one by: hybridr export {quote(str(folder))}",
         )
-    entry: dict[str, Any] = (manifest or {})["encoder"]
-    checked_entry(EncoderEntry, entry, folder, "encoder")
-    return entry
+    checked_entry(EncoderEntry, manifest["encoder"], folder, "encoder")
+    return manifest
 
 
 def is_encoder(folder: Path) -> bool:
     """Return whether a folder is an encoder folder."""
     try:
-        read_encoder_entry(folder)
+        read_encoder_manifest(folder)
     except ModelError:
         return False
     return True
@@ -237,21 +236,22 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     """
     if not folder.is_dir():
         raise ModelError(f"there is no encoder folder {folder}", hint="hybridr adapt --index NAME --out DIR")
-    record = read_encoder_entry(folder)
+    manifest = read_encoder_manifest(folder)
+    record: dict[str, Any] = manifest["encoder"]
     precision = precision or record["precision"]
     names = {name for precisions in PRECISIONS.values() for name in precisions}
     if precision not in names:
         raise ModelError(f"there is no precision '{precision}'", hint=f"one of {', '.join(sorted(names))}")
     files = {GRAPHS["fp32"], TOKENIZER_FILE}
-    if precision == "int8" and GRAPHS["int8"] in (read_manifest(folder) or {}).get("outputs", {}):
+    if precision == "int8" and GRAPHS["int8"] in manifest.get("outputs", {}):
         files.add(GRAPHS["int8"])  # else it is made from the fp32 graph
-    require_outputs(folder, files)
+    require_outputs(folder, manifest, files)
     return record
 
 
-def require_outputs(folder: Path, names: Iterable[str]) -> None:
-    """Raise ModelError if one of these files differs from its sha256 in the manifest."""
-    outputs = (read_manifest(folder) or {}).get("outputs", {})
+def require_outputs(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ModelError if one of these files differs from its sha256 in the folder's manifest."""
+    outputs = manifest.get("outputs", {})
     for name in names:
         path = folder / name
         if not path.is_file() or sha256_of(path) != outputs.get(name):
@@ -283,8 +283,9 @@ class FolderTokens:
     def __init__(self, folder: Path) -> None:
         if not (folder / TOKENIZER_FILE).is_file():
             raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
-        has_manifest = (folder / MANIFEST_FILE).is_file()
-        self.max_tokens: int = read_encoder_entry(folder)["max_tokens"] if has_manifest else MAX_TOKENS
+        self.max_tokens: int = MAX_TOKENS
+        if (folder / MANIFEST_FILE).is_file():
+            self.max_tokens = read_encoder_manifest(folder)["encoder"]["max_tokens"]
         self._tokenizer = open_tokenizer(folder)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -387,7 +388,7 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     packages = {name: installed_version(package) for name, package in PACKAGES.items()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = os.environ.get(WITHOUT_AMX[0]), cores
-    encoder = read_encoder_entry(folder)["fingerprint"]
+    encoder = read_encoder_manifest(folder)["encoder"]["fingerprint"]
     key = fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision, backend])
     answers = read_state_file(FILE)
     if key not in answers:
@@ -423,7 +424,8 @@ def try_backend(folder: Path, precision: str, backend: str, *, program: str = PR
 def run_trial(path: str, precision: str, backend: str) -> None:
     """Encode texts in this (child) process and write the lowest cosine to fp32 to stdout."""
     folder = Path(path)
-    record, texts = read_encoder_entry(folder), random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
+    record = read_encoder_manifest(folder)["encoder"]
+    texts = random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
     reference = OnnxEncoder(folder, record, precision="fp32").encode_documents(texts)
     encoder = OnnxEncoder(folder, record, precision=precision, backend=backend)
     sys.stdout.write(f"{float(cosines_of(encoder.encode_documents(texts), reference).min())}\n")

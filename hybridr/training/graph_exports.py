@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,53 +48,49 @@ with extra("train", "exporting a model"):
     import torch
 
 
-@dataclass(frozen=True)
-class GraphExport:
-    """Inputs of an export: a torch model (a `BackboneModel`), its tokenizer as JSON, and details for the
-    manifest.
+def write_graph_folder(
+    model: Any,
+    kind: type[GraphFolder],
+    folder: Path,
+    precision: Precision,
+    parity: Callable[[Any], dict[str, Any]],
+    **details: Any,
+) -> Path:
+    """Export a model of torch into `folder`, which is replaced as a whole, and return its path.
 
-    `parity` compares the opened folder with the model.
+    `kind` is the class that opens the folder, `parity` compares the opened folder with the model, and
+    `details` are further fields of the manifest. Raises ModelError.
     """
-
-    model: Any
-    definition: str | None
-    opened: type[GraphFolder]
-    details: Mapping[str, Any]
-    parity: Callable[[Any], dict[str, Any]]
-    inputs: Sequence[str] = ("input_ids", "attention_mask")
-    opset: int = OPSET
-
-
-def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision = "fp32") -> Path:
-    """Export a model into `folder`, which is replaced as a whole, and return its path. Raises ModelError."""
-    if exported.definition is None:
+    if model.tokens.definition is None:
         raise ModelError("the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json")
+    inputs = model.input_names if kind is PairScorer else ["input_ids", "attention_mask"]
+    opset = SCATTERING_OPSET if kind is SparseEncoder else OPSET
     with staged_folder(folder) as staged:
-        (staged / TOKENIZER_FILE).write_text(exported.definition, encoding="utf-8")
+        (staged / TOKENIZER_FILE).write_text(model.tokens.definition, encoding="utf-8")
         graph = staged / GRAPHS["fp32"]
         graph.parent.mkdir()
-        trace(exported.model.eval(), graph, list(exported.inputs), [OUTPUT], exported.opset)
+        trace(model.eval(), graph, inputs, [OUTPUT], opset)
         if precision == "int8":
             quantize(graph, staged / GRAPHS["int8"])
-        model = exported.model
         entry = {
             "max_tokens": model.max_tokens,
             "max_positions": model.max_positions,
             "precision": precision,
             "base": base_model_name(model.folder),
-            **exported.details,
+            "fingerprint": model.fingerprint,
+            "ranker": model.ranker,
+            **details,
         }
         origins = {"assembly": model.origins} if hasattr(model, "origins") else {}  # the names of DAM and REM
         manifest: dict[str, Any] = {
             "stage": "export",
-            "settings": {"precision": precision, "opset": exported.opset},
+            "settings": {"precision": precision, "opset": opset},
             "inputs": {"model": entry["base"]},
             "outputs": [path.relative_to(staged).as_posix() for path in staged.rglob("*") if path.is_file()],
         }
-        records = {exported.opened.entry: entry, **origins}
+        records = {kind.entry: entry, **origins}
         write_manifest(staged, **manifest, extra=records)
-        parity = exported.parity(exported.opened(staged))
-        write_manifest(staged, **manifest, extra={**records, "parity": parity})
+        write_manifest(staged, **manifest, extra={**records, "parity": parity(kind(staged))})
     return folder
 
 
@@ -130,7 +125,6 @@ def export_sparse(ranker: Any, folder: Path, precision: Precision = "fp32") -> P
     """Export uniCOIL or SPLADE into `folder`, replacing it; return its path. Raises ModelError."""
     if precision != "fp32":
         raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
-    entry = {"vocabulary": ranker.dim, "fingerprint": ranker.fingerprint, "ranker": ranker.ranker}
 
     def parity(opened: SparseEncoder) -> dict[str, Any]:
         """Compare the exported graph's weights with torch's and return the differences. Raises ModelError."""
@@ -140,9 +134,7 @@ def export_sparse(ranker: Any, folder: Path, precision: Precision = "fp32") -> P
         gaps = measure_fp32(expected, opened.weights(texts), description, FP32_TOLERANCE)
         return {"reference": "torch", "texts": len(texts), **gaps}
 
-    definition = ranker.tokens.definition
-    graph = GraphExport(ranker, definition, SparseEncoder, entry, parity, opset=SCATTERING_OPSET)
-    return write_graph_folder(graph, folder)
+    return write_graph_folder(ranker, SparseEncoder, folder, precision, parity, vocabulary=ranker.dim)
 
 
 INT8_CORRELATION = 0.9  # the least that is accepted between int8 and fp32 scores
@@ -201,7 +193,6 @@ def read_classifier(folder: Path) -> PairClassifier:
 def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
     """Export a re-ranker to `folder`, which is replaced atomically, and return its path. Raise ModelError."""
     model: Any = read_classifier(source) if isinstance(source, Path) else source
-    entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
 
     def parity(opened: PairScorer) -> dict[str, Any]:
         """Compare the exported graph's scores with torch's and return the differences. Raises ModelError."""
@@ -222,15 +213,13 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
             record["int8_correlation"] = correlation
         return record
 
-    graph = GraphExport(model, model.tokens.definition, PairScorer, entry, parity, model.input_names)
-    return write_graph_folder(graph, folder, precision)
+    return write_graph_folder(model, PairScorer, folder, precision, parity)
 
 
 def export_multi_vector(ranker: Any, folder: Path, precision: Precision = "fp32") -> Path:
     """Export ColBERT into `folder`, which is replaced as a whole, and return its path. Raises ModelError."""
     if precision != "fp32":
         raise ModelError("a multi-vector encoder is exported in fp32", hint="--precision fp32")
-    entry = {"fingerprint": ranker.fingerprint, "dim": ranker.dim, "ranker": ranker.ranker}
 
     def parity(opened: MultiVectorEncoder) -> dict[str, Any]:
         """Compare the graph's token vectors with torch's and return the differences. Raises ModelError."""
@@ -241,5 +230,4 @@ def export_multi_vector(ranker: Any, folder: Path, precision: Precision = "fp32"
         gaps = measure_fp32(np.concatenate(expected), vectors, description, FP32_TOLERANCE)
         return {"reference": "torch", "texts": len(texts), **gaps}
 
-    graph = GraphExport(ranker, ranker.tokens.definition, MultiVectorEncoder, entry, parity)
-    return write_graph_folder(graph, folder)
+    return write_graph_folder(ranker, MultiVectorEncoder, folder, precision, parity, dim=ranker.dim)

@@ -27,12 +27,12 @@ from hybridr.encoders.export.packaged_models import (
     packaged_retriever,
     pip_error,
 )
-from hybridr.encoders.registry import ENCODERS, MAVEN, PYPI, KnownEncoder, is_default
+from hybridr.encoders.registry import ENCODERS, KnownEncoder, is_default
 from hybridr.errors import DownloadError, ModelError
 from hybridr.files.local import sha256_of
 from hybridr_cli import main
 
-JARS = [entry for entry in ENCODERS if entry.package and entry.package.registry == MAVEN]
+JARS = [entry for entry in ENCODERS if entry.package and entry.package.registry == "Maven"]
 TEXTS = {
     "en": (
         ["how do vaccines work", "capital of Portugal", "why is the sky blue"],
@@ -64,7 +64,7 @@ TEXTS = {
 def test_the_table_of_packages_is_complete() -> None:
     assert [entry.name for entry in JARS] == ["e5-small-v2", "bge-small-en-v1.5", "bge-small-zh-v1.5"]
     packaged = [(entry, entry.package) for entry in ENCODERS if entry.package is not None]
-    assert [entry.name for entry, package in packaged if package.registry == PYPI] == ["all-MiniLM-L6-v2"]
+    assert [entry.name for entry, package in packaged if package.registry == "PyPI"] == ["all-MiniLM-L6-v2"]
     for entry, package in packaged:
         assert len(package.sha256) == len(package.fingerprint) == 64
         assert package.size > 10_000_000

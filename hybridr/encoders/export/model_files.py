@@ -200,29 +200,19 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         modules = ""
     template = resources.files(__package__).joinpath("card.md").read_text(encoding="utf-8")
     return template.format(
-        **{
-            key: encoder[key]
-            for key in ("dim", "similarity", "pooling", "max_tokens", "precision", "fingerprint")
-        },
+        manifest=manifest,
+        encoder=encoder,
+        parity=parity,
         title="An encoder adapted to one collection" if adapted else "A sentence encoder",
         origin=origin,
-        library="onnx" if encoder.get("graph_only") else "sentence-transformers",
-        reference=parity.get("reference", "torch"),
-        query=encoder["prefixes"]["query"],
-        document=encoder["prefixes"]["document"],
-        gap=parity["max_abs_difference"],
-        states=parity["states"]["max_abs_difference"],
-        texts=parity["texts"],
+        library="onnx" if encoder["graph_only"] else "sentence-transformers",
         ndcg=render_ndcg(parity),
         modules=modules,
         int8=f"; int8 against fp32: mean cosine {int8_cosine['mean']:.4f}, least {int8_cosine['least']:.4f}"
         if int8_cosine
         else "",
-        hybridr=manifest["hybridr"],
-        created=manifest["created"],
         adaptation=render_adaptation(adaptation) if adaptation else "",
-        folder="FOLDER",
-        elsewhere=GRAPH_ONLY if encoder.get("graph_only") else ELSEWHERE,
+        elsewhere=GRAPH_ONLY if encoder["graph_only"] else ELSEWHERE,
     )
 
 
