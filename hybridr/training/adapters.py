@@ -65,7 +65,7 @@ class Lora:
 class Parallel:
     """A bottleneck beside the feed-forward network of every layer."""
 
-    reduction_factor: float | Mapping[str, float] = 4.0
+    reduction_factor: float | Mapping[str, float] = 4
     """Layer width divided by bottleneck width; a mapping gives it by layer number, with "default"."""
     scaling: float | None = 4.0
     """Factor of its output; None learns it."""

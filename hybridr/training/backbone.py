@@ -28,6 +28,7 @@ from ..errors import ModelError, extra, first_line
 from ..files.local import fingerprint, parsed_json, read_members, read_within, require_regular, write_json
 from .torch_models import (
     names_file,
+    plain_tensors,
     quiet_transformers,
     read_configuration,
     read_tokenizer,
@@ -332,11 +333,7 @@ def write_dam_files(
         for name, value in model.state_dict().items()
         if name in first_names.values() and (language_head or name.startswith(prefix))
     }
-    plain = {
-        name: value.detach().float().cpu().contiguous()
-        for name, value in (weights | dict(heads or {})).items()
-    }
-    save_file(plain, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_file(plain_tensors(weights | dict(heads or {})), folder / WEIGHTS_FILE, metadata={"format": "pt"})
     configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
     write_json(folder / CONFIG_FILE, {key: value for key, value in configuration.items() if key[0] != "_"})
     copied_files = [file for file in COPIED if (dam.folder / file).is_file()]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..encoders.contract import (
     Precision,
@@ -32,7 +33,7 @@ from ..encoders.stored_models import (
     CLASSIFIER,
 )
 from ..encoders.tokens import TOKENIZER_FILE
-from ..errors import ModelError, extra
+from ..errors import ModelError
 from ..files.local import fingerprint, write_manifest
 from ..files.staging import staged_folder
 from .ranker import Ranker, Tokens
@@ -43,9 +44,6 @@ from .torch_models import (
     read_configuration,
     read_model,
 )
-
-with extra("train", "exporting a model"):
-    import torch
 
 
 def write_graph_folder(

@@ -214,14 +214,11 @@ class Processes:
         """Context manager: its block runs in the main process alone, then in the others."""
         self.rank: int = self._state.process_index
         self.count: int = self._state.num_processes
+        self.is_main = self.rank == 0
+        """Whether this process is the one that writes files."""
         self.device: torch.device = self._state.device
         if self.count > 1:  # threads of the group may otherwise abort the interpreter at exit
             atexit.register(self._state.destroy_process_group)
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this process is the one that writes files."""
-        return self.rank == 0
 
     def add_up(self, tensors: Iterable[torch.Tensor]) -> None:
         """Replace each tensor by its sum over the processes, which all give the same shapes in order."""

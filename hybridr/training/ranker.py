@@ -82,6 +82,10 @@ class Ranker(BackboneModel):
             self._fingerprint = fingerprint(parts)
         return self._fingerprint
 
+    def head_weights(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the head's parameters by their keys in a REM called `name`; empty without a head."""
+        return {f"heads.{name}.1.{key}": weight for key, weight in self.head.named_parameters()}
+
     def own_head(self) -> nn.Module:
         """Return the module on top of the backbone; an identity if there is none."""
         return self.head

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from ..encoders.contract import Precision, Vectors
 from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.export.fetched_models import fetch_published, published_checkpoint
 from ..encoders.tokens import batches, encode_ids, pad_rows
-from ..errors import ModelError, SettingsError, extra
+from ..errors import ModelError, SettingsError
 from ..families import member_names
 from ..files.local import read_manifest
 from ..records import Document, Progress, silent
@@ -27,10 +29,6 @@ from .backbone import EMBEDDINGS, TIED, Dam, RemFiles, Tensors, read_dam, read_r
 from .ranker import Pairs, Ranker, Texts, Tokens
 from .settings import OBJECTIVES, AdaptSettings
 from .torch_models import BackboneModel, BiEncoder
-
-with extra("train", "assembling DAM and REM"):
-    import torch
-    from torch import nn
 
 
 class VectorRanker(Ranker):
@@ -141,7 +139,7 @@ class Splade(WordRanker):
         weights: torch.Tensor = (torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1)).amax(1)
         return weights
 
-    def head_weights(self) -> dict[str, nn.Parameter]:
+    def head_weights(self, name: str = "") -> dict[str, nn.Parameter]:
         """Return the parameters of the masked-LM head by their keys in a DAM or REM."""
         backbone = f"{self.model.base_model_prefix}."
         parameters = self.model.named_parameters(remove_duplicate=False)

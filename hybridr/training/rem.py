@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from ..errors import SettingsError, extra
+from ..errors import SettingsError
 from ..families import load_member, member_names
 from ..files.local import child_path, fingerprint, require_space, sha256_of, write_json, write_manifest
 from ..files.staging import claimed_folder, staged_folder
@@ -33,14 +34,10 @@ from .backbone import (
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
 from .judged import Judged, RanksQueries, dense_ranking, mine_negatives
 from .loop import CHECKPOINTS, Processes, choose_precision, train
-from .objectives.labelled import Materials
 from .ranker import Ranker
 from .rankers import RANKERS, CrossEncoder, Splade, local_path, read_trained_usage
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
-
-with extra("train", "training a REM"):
-    import torch
-
+from .torch_models import plain_tensors
 
 FORMAT = "3.2.1"  # the version of adapter-transformers whose file format this is
 UNUSED_HYPERCOMPLEX: dict[str, Any] = {
@@ -88,23 +85,22 @@ def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
 
 
 def design_config(design: Design) -> dict[str, Any]:
-    """Return the `config` of `adapter_config.json` for a design (the inverse of `read_design`)."""
+    """Return the `config` of `adapter_config.json` for a design of `design_for`."""
     parts = []
     if lora := design.lora:
         fields = {
             "architecture": "lora",
             "r": lora.rank,
-            "alpha": integer_if_whole(lora.alpha),
+            "alpha": lora.alpha,
             "dropout": lora.dropout,
             "attn_matrices": list(lora.projections),
             "init_weights": "lora",
         }
         parts.append(LORA_NEEDS | fields)
     if parallel := design.parallel:
-        factor = parallel.reduction_factor
         fields = {
-            "reduction_factor": dict(factor) if isinstance(factor, Mapping) else integer_if_whole(factor),
-            "scaling": "learned" if parallel.scaling is None else parallel.scaling,
+            "reduction_factor": parallel.reduction_factor,
+            "scaling": parallel.scaling,
             "non_linearity": parallel.activation,
             "init_weights": "mam_adapter",
             "inv_adapter_reduction_factor": None,
@@ -112,11 +108,6 @@ def design_config(design: Design) -> dict[str, Any]:
         }
         parts.append(PARALLEL_NEEDS | UNUSED_HYPERCOMPLEX | fields)
     return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
-
-
-def integer_if_whole(value: float) -> float:
-    """Return a number as integer if it is whole, as published files write it."""
-    return int(value) if value == int(value) else value
 
 
 def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
@@ -159,13 +150,6 @@ def add_head(ranker: Ranker, width: int, seed: int) -> None:
     ranker.head = head.to(ranker.device)  # drawn on the processor: the same weights on every device
 
 
-def head_weights(ranker: Ranker, name: str) -> Trainable:
-    """Return the head's parameters by their keys in a REM called `name`; empty without a head."""
-    if isinstance(ranker, Splade):
-        return ranker.head_weights()
-    return {f"heads.{name}.1.{key}": weight for key, weight in ranker.head.named_parameters()}
-
-
 def embedding_weights(ranker: Ranker) -> Trainable:
     """Return the input embeddings that the REM of a re-ranker carries; empty for other rankers."""
     return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, CrossEncoder) else {}
@@ -184,7 +168,7 @@ def unfreeze(weights: Trainable) -> Trainable:
 def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[str]:
     """Write the head (and a re-ranker's embeddings) beside the adapters; return the names of the files."""
     name = str(record["name"])
-    weights = head_weights(ranker, name)
+    weights = ranker.head_weights(name)
     if not weights:
         return []
     torch.save(plain_tensors(weights), folder / HEAD_WEIGHTS)
@@ -204,11 +188,6 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
         tensors["position_ids"] = torch.arange(len(tensors["position_embeddings.weight"])).unsqueeze(0)
     torch.save(tensors, folder / EMBEDDINGS)
     return [HEAD_WEIGHTS, HEAD_CONFIG, EMBEDDINGS]
-
-
-def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return copies of the weights as contiguous fp32 tensors on the CPU."""
-    return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}
 
 
 STAGE = "rem"
@@ -358,10 +337,10 @@ class RemRun:
             attach_fresh(ranker, design_for(settings.design, settings.rank), settings.seed)
         add_head(ranker, TOKEN_DIM, settings.seed)
         if settings.full:
-            trainable = dict(ranker.backbone.named_parameters()) | head_weights(ranker, self.name)
+            trainable = dict(ranker.backbone.named_parameters()) | ranker.head_weights(self.name)
         else:
             trainable = adapters.adapter_weights(ranker.backbone, self.name)
-            trainable |= head_weights(ranker, self.name) | embedding_weights(ranker)
+            trainable |= ranker.head_weights(self.name) | embedding_weights(ranker)
         weights = unfreeze(trainable)
         parameters = sum(weight.numel() for weight in weights.values())
         vectors = self.method.kept_vectors(self.method_settings) if self.method else 0
@@ -421,8 +400,7 @@ class RemRun:
                 Rows.of(tokens.rows(documents, limits.document)),
                 np.array(target.made_from),
             )
-        materials = Materials(self.settings, self.method_settings, texts)
-        objective.method = self.method.create(objective, materials)
+        objective.method = self.method.create(objective, self.method_settings, self.settings.seed, texts)
         return objective
 
     def write(self, run: runs.Training, entry: Mapping[str, Any]) -> None:
@@ -430,7 +408,7 @@ class RemRun:
         settings, dam = self.settings, self.dam
         with staged_folder(settings.out) as folder:
             if settings.full:
-                heads = {} if settings.ranker == "splade" else head_weights(self.ranker, self.name)
+                heads = {} if settings.ranker == "splade" else self.ranker.head_weights(self.name)
                 files = write_dam_files(dam, folder, heads=heads, language_head=dam.has_language_head)
             else:
                 files = write_rem(self.ranker, design_for(settings.design, settings.rank), folder)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
-from numpy.random import Generator, default_rng
+from numpy.random import Generator
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -246,25 +246,6 @@ class TokenWindows(NamedTuple):
     """The original ids at these positions, `(masked,)`."""
 
 
-def step_windows(
-    cache: TokenCache, frame: Frame, *, first: int, size: int, max_tokens: int, seed: int, step: int
-) -> TokenWindows:
-    """Return the masked windows of the `size` documents of a step, numbered from 1.
-
-    Each epoch visits every document once, in a different random order. The first `first` documents of the
-    cache are held out. A window has at most `max_tokens` tokens, special ones included.
-    """
-    rows = first + visited_documents(len(cache) - first, (step - 1) * size, size, seed)
-    return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, WINDOWS, step]))
-
-
-def fixed_windows(
-    cache: TokenCache, frame: Frame, rows: TokenIds, *, max_tokens: int, seed: int
-) -> TokenWindows:
-    """Return the same masked windows of the documents `rows` at every call, so that losses compare."""
-    return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
-
-
 def visited_documents(count: int, start: int, size: int, seed: int) -> TokenIds:
     """Return the documents `(size,)` of `size` visits from number `start`: each of `count` once per epoch."""
     numbers = np.arange(start, start + size, dtype=np.int64)
@@ -301,7 +282,10 @@ def masked_windows(
     random: Generator,
     choose: Choose | None = None,
 ) -> TokenWindows:
-    """Return a random window of each span (start, length), with the tokens chosen by `choose` masked."""
+    """Return a random window of each span (start, length), with the tokens chosen by `choose` masked.
+
+    A window has at most `longest` tokens, special ones included.
+    """
     starts, sizes = spans
     inner = np.minimum(sizes, longest - SPECIAL_TOKENS)
     starts = starts + random.integers(0, sizes - inner + 1)

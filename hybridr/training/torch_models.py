@@ -49,6 +49,7 @@ from ..files.local import read_within, require_regular, require_size
 
 with extra("train", "adapting or exporting a model"):
     import torch
+    import transformers
     from safetensors.torch import load, load_file
 
 
@@ -127,6 +128,11 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
         return states.float().cpu().numpy(), vectors.float().cpu().numpy()
 
 
+def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return copies of the weights as contiguous fp32 tensors on the CPU."""
+    return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}
+
+
 def digest_weights(backbone: torch.nn.Module) -> str:
     """Return the sha256 of names, shapes and fp32 values of the weights that vectors depend on."""
     items = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
@@ -180,7 +186,10 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEn
     with explain_errors(folder):
         usage = read_usage(folder, max_tokens)
     backbone, tokenizer, missing = read_model(backbone_folder(folder))
-    drop_missing(backbone, missing, folder)
+    if used := sorted(name for name in missing if not name.startswith("pooler.")):
+        raise ModelError(f"the model {folder} lacks {len(used)} weights, such as {used[0]}", hint=FETCH_AGAIN)
+    if missing:
+        backbone.pooler = None  # it is not used
     limit = min(usage.max_tokens, longest_input(backbone.config))
     return BiEncoder(backbone, tokenizer, replace(usage, max_tokens=limit), folder)
 
@@ -199,7 +208,7 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
         for path in weight_files(folder):
             weights |= stored_tensors(path)
         with quiet_transformers():
-            kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
+            kind = getattr(transformers, f"{STEMS[config.model_type]}{head}")
             require_matching_size(folder, kind, config, weights)
             model, info = kind.from_pretrained(
                 None,
@@ -225,17 +234,10 @@ def read_configuration(folder: Path) -> Any:
     code, kernels or another place.
     """
     record = known_configuration(folder)
-    make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
+    make = getattr(transformers, f"{STEMS[record['model_type']]}Config")
     names = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
     with explain_errors(folder):
         return make(**{name: value for name, value in record.items() if name in names})
-
-
-def imported_transformers() -> Any:
-    """Import and return the package transformers. Raises MissingExtra."""
-    with extra("train", "adapting or exporting a model"):
-        import transformers
-    return transformers
 
 
 def require_matching_size(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
@@ -262,24 +264,15 @@ def read_tokenizer(folder: Path, kind: str) -> str:
         return read_within(path).decode()
     if keys := [name for name, value in read_object(folder, FILES[1]).items() if value and names_file(name)]:
         raise ModelError(f"the model {folder} takes its {keys[0]} from elsewhere", hint=FETCH_AGAIN)
-    make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
+    make = getattr(transformers, f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
-
-
-def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
-    """Remove a pooler without weights, which is unused. Raise ModelError for another missing weight."""
-    used = sorted(name for name in missing if not name.startswith("pooler."))
-    if used:
-        raise ModelError(f"the model {folder} lacks {len(used)} weights, such as {used[0]}", hint=FETCH_AGAIN)
-    if missing:
-        backbone.pooler = None
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Run the block without transformers' progress bars and warnings."""
-    logging: Any = imported_transformers().utils.logging
+    logging: Any = transformers.utils.logging
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -21,14 +21,13 @@ from hybridr.training.token_cache import (
     build_cache,
     choose_words,
     cut_by_length,
-    fixed_windows,
     open_cache,
-    step_windows,
     visited_documents,
 )
 from support.dam_training import VOCABULARY
 from support.places import with_support
 from support.tiny import WORDS, tiny_corpus, tiny_tokenizer
+from support.windows import fixed_windows, step_windows
 
 FRAME = Frame(2, 3, 4, (0, 2, 3, 4), VOCABULARY)
 
@@ -125,7 +124,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from hybridr.training.token_cache import build_cache
-from hybridr.training.token_cache import Frame, step_windows
+from hybridr.training.token_cache import Frame
+from support.windows import step_windows
 from hybridr.records import Document
 count, words, tokenizer = int(sys.argv[1]), *json.loads(sys.stdin.read())
 documents = (Document(str(i), f"{words[i % 100]} {words[i // 100 % 100]} {words[i // 10000]} " * 9)
@@ -180,7 +180,7 @@ def test_a_window_is_contiguous_and_starts_anywhere(tmp_path: Path) -> None:
         [Document("long", words), Document("short", WORDS[40])], tiny_tokenizer(), tmp_path, seed=1
     )
     rows = np.array([0, 1] * 4000)
-    windows = fixed_windows(cache, FRAME, rows, max_tokens=22, seed=1)
+    windows = fixed_windows(cache, FRAME, rows, max_tokens=22)
     restored = windows.ids.copy()
     restored[windows.masked] = windows.targets
     starts = {}
@@ -198,7 +198,7 @@ def test_a_window_is_contiguous_and_starts_anywhere(tmp_path: Path) -> None:
 
 def test_masks_are_those_of_a8(cache: TokenCache) -> None:
     rows = np.tile(np.arange(300), 40)
-    windows = fixed_windows(cache, FRAME, rows, max_tokens=128, seed=1)
+    windows = fixed_windows(cache, FRAME, rows, max_tokens=128)
     text = int((windows.lengths - 2).sum())
     share = len(windows.masked) / text
     assert abs(share - 0.15) < 5 * np.sqrt(0.15 * 0.85 / text)
@@ -221,7 +221,7 @@ def test_special_tokens_that_a_text_spells_out_stay(tmp_path: Path) -> None:
     text = Document("a", "[MASK] [SEP] balan " * 9)
     cache = build_cache([text], tokenizer.to_str(), tmp_path, seed=1)
     assert sorted(set(cache.ids.tolist())) == [3, 4, 5]
-    windows = fixed_windows(cache, FRAME, np.zeros(500, dtype=np.int64), max_tokens=64, seed=1)
+    windows = fixed_windows(cache, FRAME, np.zeros(500, dtype=np.int64), max_tokens=64)
     assert set(windows.targets.tolist()) == {5}
 
 

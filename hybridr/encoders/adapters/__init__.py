@@ -34,10 +34,8 @@ class Adapter(Protocol):
     """A faster encoder with the vectors of `candidate`."""
     old_encoder: Encoder
     """A fast encoder with the vectors of the base, with which the gate compares."""
-
-    @property
-    def Settings(self) -> type[Stage]:  # noqa: N802
-        """Return the class of the adapter's settings."""
+    Settings: type[Stage]
+    """Class of the adapter's settings."""
 
     def fit(self, texts: list[str], unseen: list[str], strength: float, progress: Progress) -> dict[str, Any]:
         """Fit `candidate` to documents; return facts for a manifest."""

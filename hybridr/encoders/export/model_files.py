@@ -41,7 +41,7 @@ CLASSES = {
     "xlm-roberta": "XLMRobertaModel",
     "distilbert": "DistilBertModel",
 }
-KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
+KEPT = ("vocab.txt", "losses.jsonl", "dam")
 """Files, and the folder of a DAM, that are copied when a folder is exported again."""
 
 

@@ -48,10 +48,8 @@ class Objective(Protocol):
     """Optimiser and schedule of the weights, from the settings."""
     processes: Any
     """The `Processes` that train together."""
-
-    @property
-    def Settings(self) -> type[Stage]:  # noqa: N802
-        """The class of the settings that the objective takes."""
+    Settings: type[Stage]
+    """Class of the settings that the objective takes."""
 
     def parts(self, step: int) -> Sequence[Any]:
         """Return this process's micro-batches of an optimiser step, numbered from 1."""
@@ -83,17 +81,19 @@ class FitsDam(Objective, Protocol):
         """Write further trained weights beside the DAM into its folder; return the names of the files."""
 
 
-class CarriedState(Protocol):
-    """State that a training keeps from step to step, besides weights and optimiser."""
+class CarriedState:
+    """State that a training keeps from step to step, besides weights and optimiser; here none."""
 
-    def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Return the state as tensors for a checkpoint."""
+    def tensors(self) -> dict[str, Any]:
+        """Return the state as tensors, or states of optimisers, for a checkpoint."""
+        return {}
 
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Restore the state from the tensors of a checkpoint."""
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        """Restore the state from that of a checkpoint."""
 
-    def observed(self) -> Mapping[str, Any]:
+    def observed(self) -> dict[str, Any]:
         """Return the values (numbers or lists) of the last step for the log, always by the same names."""
+        return {}
 
 
 @dataclass(frozen=True)

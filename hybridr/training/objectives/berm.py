@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
 
-from ...errors import DataError, extra
+from ...errors import DataError
 from ...settings import Stage
-from ..batches import Numbers, Rows
+from ..batches import Numbers, Rows, TargetTexts
 from ..runs import Training
-from .labelled import ComparedBatch, EncodedApart, Materials, Plain
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
-    from torch.nn import functional
+from .labelled import ComparedBatch, EncodedApart, Plain
 
 ENDS = (".", "?", "!", "。", "？", "！")
 """Tokens that end a sentence, where the vocabulary has them."""
@@ -200,10 +198,9 @@ class Berm(Plain):
         """Values of the last step, by name."""
 
     @classmethod
-    def create(cls, objective: EncodedApart, materials: Materials) -> Berm:
+    def create(cls, objective: EncodedApart, settings: Any, seed: int, target: TargetTexts | None) -> Berm:
         """Return the method with units scored by BM25 of the corpus. Raises DataError."""
-        settings, tokens = materials.method_settings, objective.module.tokens
-        examples = objective.batches.examples
+        tokens, examples = objective.module.tokens, objective.batches.examples
         tokenizer = Tokenizer.from_str(tokens.definition) if tokens.definition else None
         token_ids = [tokenizer.token_to_id(token) for token in ENDS] if tokenizer else []
         ends = [number for number in token_ids if number is not None]

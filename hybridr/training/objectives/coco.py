@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.random import Generator, default_rng
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+from transformers import BertConfig
+from transformers.models.bert.modeling_bert import BertEncoder
 
 from ...encoders.contract import Usage
-from ...errors import DataError, ModelError, SettingsError, extra, quantity
+from ...errors import DataError, ModelError, SettingsError, quantity
 from ..backbone import Dam, read_tensors
 from ..settings import DamSettings
 from ..token_cache import (
@@ -31,18 +37,9 @@ from ..token_cache import (
     scramble,
     visited_documents,
 )
-from ..torch_models import BackboneModel
+from ..torch_models import BackboneModel, plain_tensors
 from . import TrainingPrecision
 from .mlm import MaskedLm, MicroBatch, fastest_attention, set_up_model
-
-with extra("train", "training a model"):
-    import torch
-    from safetensors.torch import save_file
-    from torch import Tensor
-    from torch.nn import functional
-    from transformers import BertConfig
-    from transformers.models.bert.modeling_bert import BertEncoder
-
 
 MIN_SPAN_TOKENS = 3
 MIN_DOCUMENTS = 2  # in training, and in a batch
@@ -103,10 +100,7 @@ class SpansAndMaskedLm(MaskedLm):
         """Write the Condenser head, for further training on another corpus; return the files' names."""
         if self.condenser is None:
             return []
-        weights = {
-            name: weight.detach().cpu().contiguous()
-            for name, weight in self.condenser.named_weights().items()
-        }
+        weights = plain_tensors(self.condenser.named_weights())
         save_file(weights, folder / CONDENSER_FILE, metadata={"format": "pt"})
         return [CONDENSER_FILE]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from ...errors import extra
+import torch
+from torch import Tensor
+from torch.nn import functional
+
 from ..batches import Batch
 from ..rankers import Colbert
 from .labelled import EncodedApart, max_sim
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
-    from torch.nn import functional
 
 MASKED = 10_000.0  # is subtracted from the score of a false negative
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ...errors import extra
+import torch
+from torch import Tensor
+from torch.nn import functional
+
 from ..batches import Batch
 from .labelled import EncodedApart
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
-    from torch.nn import functional
 
 
 class MarginMse(EncodedApart):

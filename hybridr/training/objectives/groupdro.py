@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ...errors import extra
-from ..batches import Numbers
+import torch
+from torch import Tensor
+
+from ..batches import Numbers, TargetTexts
 from .idro import Grouped
-from .labelled import EncodedApart, Materials
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
+from .labelled import EncodedApart
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,9 @@ class GroupDro(Grouped):
         self.means, self.sizes = torch.zeros_like(self.weights), torch.ones_like(self.weights)
 
     @classmethod
-    def create(cls, objective: EncodedApart, materials: Materials) -> GroupDro:
+    def create(cls, objective: EncodedApart, settings: Any, seed: int, _: TargetTexts | None) -> GroupDro:
         """Return the method with the published constants."""
-        return cls(objective, cls.clusters(objective, materials), materials.method_settings.clusters)
+        return cls(objective, cls.clusters(objective, settings.clusters, seed), settings.clusters)
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Update running means, sizes and weights; return the new weights and the weighted loss."""

@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.random import default_rng
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
 
 from ...errors import DataError, extra, quantity
 from ...settings import Stage
-from ..batches import Numbers
+from ..batches import Numbers, TargetTexts
 from ..runs import Training
-from .labelled import ComparedBatch, EncodedApart, Materials, Plain
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
-    from torch.nn import functional
+from .labelled import ComparedBatch, EncodedApart, Plain
 
 RESTARTS, ITERATIONS = 5, 500
 VECTORS_PER_CLUSTER = 256  # vectors per cluster that fit the centres; every vector joins its nearest centre
@@ -148,16 +146,14 @@ class Grouped(Plain):
         """Values of the last step, by name."""
 
     @staticmethod
-    def clusters(objective: EncodedApart, materials: Materials) -> Numbers:
+    def clusters(objective: EncodedApart, count: int, seed: int) -> Numbers:
         """Return the cluster of each query by its present vector, the same in all processes."""
-        settings, processes = materials.settings, objective.processes
+        processes = objective.processes
         groups = torch.zeros(len(objective.batches.examples.queries), dtype=torch.int64)
         if processes.is_main:
             queries = [row.tolist() for row in objective.batches.examples.queries]
             vectors = objective.module.encode_queries(queries, max_tokens=objective.limits.query)
-            groups = torch.from_numpy(
-                cluster_vectors(vectors, materials.method_settings.clusters, settings.seed)
-            )
+            groups = torch.from_numpy(cluster_vectors(vectors, count, seed))
         processes.add_up([groups := groups.to(processes.device)])
         return groups.cpu().numpy()
 
@@ -246,10 +242,10 @@ class Idro(Grouped):
         self.gradients = GroupGradients(objective, layers)
 
     @classmethod
-    def create(cls, objective: EncodedApart, materials: Materials) -> Idro:
+    def create(cls, objective: EncodedApart, settings: Any, seed: int, target: TargetTexts | None) -> Idro:
         """Return the method in the released variant, or in that of the paper."""
-        options, groups = materials.method_settings, cls.clusters(objective, materials)
-        return cls(objective, groups, options.clusters, IdroRule(variant=options.variant or "code"))
+        groups = cls.clusters(objective, settings.clusters, seed)
+        return cls(objective, groups, settings.clusters, IdroRule(variant=settings.variant or "code"))
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Update the weights by the rule; return them and the weighted mean loss of the groups."""

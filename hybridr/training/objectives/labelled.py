@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import extra
+import torch
+from torch import Tensor
+
 from ...settings import NoSettings, Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
 from ..loop import Processes
@@ -14,11 +16,7 @@ from ..ranker import Ranker
 from ..rankers import Colbert, Dense
 from ..runs import Training
 from ..settings import RemSettings
-from . import Recipe, TrainingPrecision
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
+from . import CarriedState, Recipe, TrainingPrecision
 
 INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
 RATES = {False: 2e-5, True: 1e-5}
@@ -56,17 +54,7 @@ class ComparedBatch:
     """Vectors of the texts that the method encodes besides the batch."""
 
 
-@dataclass(frozen=True)
-class Materials:
-    """Inputs of a method besides the objective: settings and target texts."""
-
-    settings: RemSettings
-    method_settings: Any
-    """Settings of the method."""
-    target: TargetTexts | None = None
-
-
-class Plain:
+class Plain(CarriedState):
     """No method: the mean of the queries' losses. Base class of all methods."""
 
     own_settings: type[Stage] = NoSettings
@@ -77,8 +65,8 @@ class Plain:
         return 0
 
     @classmethod
-    def create(cls, objective: EncodedApart, materials: Materials) -> Plain:
-        """Return the method for a training."""
+    def create(cls, objective: EncodedApart, settings: Any, seed: int, target: TargetTexts | None) -> Plain:
+        """Return the method for a training, by its own `settings` and the texts of a target domain."""
         return cls()
 
     def extra_vectors(self, step: int) -> tuple[Tensor, ...]:
@@ -88,17 +76,6 @@ class Plain:
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Return the loss of a step."""
         return compared.losses.mean()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the method's state as tensors for a checkpoint."""
-        return {}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the method's state from the tensors of a checkpoint."""
-
-    def observed(self) -> dict[str, Any]:
-        """Return the values measured in the last step, for the log."""
-        return {}
 
     def finish(self) -> None:
         """Remove what the method added to the model (hooks)."""

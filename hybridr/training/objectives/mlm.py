@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import default_rng
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,13 +18,15 @@ from ..backbone import Dam
 from ..loop import Processes
 from ..settings import DamSettings
 from ..token_cache import (
+    FIXED,
+    WINDOWS,
     Frame,
     TokenCache,
     TokenIds,
     TokenWindows,
     cut_by_length,
-    fixed_windows,
-    step_windows,
+    masked_windows,
+    visited_documents,
 )
 from . import Recipe, TrainingPrecision
 
@@ -102,16 +105,13 @@ class MaskedLm:
         return list(self.share(self.windows(step)))
 
     def windows(self, step: int) -> TokenWindows:
-        """Return the batch of a step, for all processes."""
-        return step_windows(
-            self.cache,
-            self.frame,
-            first=self.held_out,
-            size=self.batch_size,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            step=step,
-        )
+        """Return the batch of a step, numbered from 1, for all processes.
+
+        Each epoch visits every document once, in a different random order.
+        """
+        visits = visited_documents(self.documents, (step - 1) * self.batch_size, self.batch_size, self.seed)
+        spans, random = self.cache.spans(self.held_out + visits), default_rng([self.seed, WINDOWS, step])
+        return masked_windows(self.cache, self.frame, spans, self.max_tokens, random)
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
         """Yield the micro-batches of this process's share of a batch that have a masked token."""
@@ -177,9 +177,9 @@ class MaskedLm:
         return float(total.item())
 
     def unseen_windows(self) -> TokenWindows:
-        """Return the fixed windows of the held-out documents."""
-        rows = np.arange(self.held_out)
-        return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
+        """Return the same windows of the held-out documents at every call, so that losses compare."""
+        spans, random = self.cache.spans(np.arange(self.held_out)), default_rng([self.seed, FIXED])
+        return masked_windows(self.cache, self.frame, spans, self.max_tokens, random)
 
     def write_extra_weights(self, folder: Path) -> list[str]:
         """Return no file names, since there are no weights besides the DAM."""

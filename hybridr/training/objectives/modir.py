@@ -9,25 +9,22 @@ from math import sqrt
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import torch
 from numpy.random import default_rng
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
 
 from ...encoders.contract import Vectors
-from ...errors import DataError, SettingsError, extra
+from ...errors import DataError, SettingsError
 from ...relevance.corpus import MIN_QUERIES
 from ...settings import Stage
-from ..batches import Rows, TargetBatches
+from ..batches import Rows, TargetBatches, TargetTexts
 from ..loop import make_optimizer, placed_moment
 from ..runs import Training
 from . import Recipe
-from .labelled import ComparedBatch, EncodedApart, Materials, Plain
-
-with extra("train", "training a model"):
-    import torch
-    from torch import Tensor
-    from torch.nn import functional
-
+from .labelled import ComparedBatch, EncodedApart, Plain
 
 QUEUE_SAMPLE = 256  # texts of each kind in a diagnosis
 DIAGNOSES = 4  # during training; one more follows at the end
@@ -225,21 +222,20 @@ class Modir(Plain):
         return len(DOMAINS) * int(method_settings.queue)
 
     @classmethod
-    def create(cls, objective: EncodedApart, materials: Materials) -> Modir:
+    def create(cls, objective: EncodedApart, settings: Any, seed: int, target: TargetTexts | None) -> Modir:
         """Return the method for the target, with a diagnosis before the first step and three more."""
-        settings, options, target = materials.settings, materials.method_settings, materials.target
         assert target is not None  # a target selects this method
         rate = CLASSIFIER_RATE * objective.recipe.learning_rate
         game = Game(
-            loss=options.adversary,
-            weight=options.invariance,
-            queue=options.queue,
-            entries=options.queue_entries,
-            recipe=Recipe(steps=0, learning_rate=rate, seed=settings.seed),
+            loss=settings.adversary,
+            weight=settings.invariance,
+            queue=settings.queue,
+            entries=settings.queue_entries,
+            recipe=Recipe(steps=0, learning_rate=rate, seed=seed),
         )
-        batches = TargetBatches(target, objective.batches.size, settings.seed)
+        batches = TargetBatches(target, objective.batches.size, seed)
         interval = max(1, -(-objective.recipe.steps // DIAGNOSES))
-        return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, interval, settings.seed))
+        return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, interval, seed))
 
     def extra_vectors(self, step: int) -> tuple[Tensor, ...]:
         """Return vectors of target queries and a document each: in odd steps the second, else the first."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ...errors import extra
+from torch import Tensor
+from torch.nn import functional
+
 from ..batches import Batch
 from .labelled import EncodedApart
-
-with extra("train", "training a model"):
-    from torch import Tensor
-    from torch.nn import functional
 
 
 class Pairwise(EncodedApart):
