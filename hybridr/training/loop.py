@@ -10,12 +10,12 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import psutil
-from safetensors import SafetensorError, safe_open
 
 from ..encoders.machine import FEATURES, amx_works, read_cpu
 from ..errors import DownloadError, ModelError, extra
@@ -29,7 +29,6 @@ with extra("train", "training a model"):
     import torch
     import torch.distributed.nn.functional  # before the group exists: its default arguments would keep it
     from accelerate import PartialState
-    from safetensors.torch import save_file
     from torch import distributed
 
 
@@ -243,10 +242,6 @@ class Processes:
         self._state.wait_for_everyone()
 
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-MEMORY, OBSERVED = "memory.", "observed."  # prefixes of names in a checkpoint
-
-
 def write_checkpoint(
     path: Path,
     key: str,
@@ -259,18 +254,15 @@ def write_checkpoint(
 
     Raises DownloadError if the disk is full or not writable.
     """
-    tensors = {f"weight.{name}": weight.detach().cpu().contiguous() for name, weight in weights.items()}
-    for name, weight in weights.items():
-        for part, value in optimizer.state.get(weight, {}).items():
-            if value is not None:  # SGD without momentum stores None
-                tensors[f"{part}.{name}"] = value.detach().cpu().contiguous()
-    for name, value in (carried_state.tensors() if carried_state else {}).items():
-        tensors[f"{MEMORY}{name}"] = value.detach().cpu().contiguous()
-    for name, values in run.observed.items():
-        tensors[f"{OBSERVED}{name}"] = torch.tensor(values, dtype=torch.float64)
-    tensors["losses"] = torch.tensor(run.losses, dtype=torch.float64)
+    checkpoint = {
+        "key": key,
+        "weights": {name: weight.detach() for name, weight in weights.items()},
+        "optimizer": optimizer.state_dict(),
+        "carried": carried_state.tensors() if carried_state else {},
+        "run": asdict(run),
+    }
     with storing(path), replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"key": key, "seconds": str(run.seconds)})
+        torch.save(checkpoint, temporary)
 
 
 def read_checkpoint(
@@ -285,34 +277,16 @@ def read_checkpoint(
     Return an empty `Training` if there is no checkpoint, or it is damaged or has another key.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("key") != key:
-                return Training()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            seconds = float(metadata["seconds"])
-    except (OSError, SafetensorError, ValueError, KeyError):
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        if checkpoint["key"] != key:
+            return Training()
+        run = Training(**checkpoint["run"])
+    except Exception:  # torch raises many kinds
         return Training()
     with torch.no_grad():
         for name, weight in weights.items():
-            weight.copy_(tensors[f"weight.{name}"])
-    for name, weight in weights.items():
-        if f"step.{name}" in tensors:  # of AdamW; SGD has no moments
-            optimizer.state[weight] = {
-                part: placed_moment(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
-            }
+            weight.copy_(checkpoint["weights"][name])
+    optimizer.load_state_dict(checkpoint["optimizer"])
     if carried_state is not None:
-        carried_state.restore(tensors_with_prefix(MEMORY, tensors))
-    losses = tensors["losses"].tolist()
-    observed = {name: values.tolist() for name, values in tensors_with_prefix(OBSERVED, tensors).items()}
-    return Training(losses, len(losses), seconds, observed)
-
-
-def tensors_with_prefix(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin with `start`, by the rest of their names."""
-    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-
-
-def placed_moment(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
-    """Return one part of the optimiser's state on the device where AdamW's fused kernel needs it."""
-    return value.to(weight.device) if part != "step" or weight.is_cuda else value
+        carried_state.restore(checkpoint["carried"])
+    return replace(run, resumed_from=len(run.losses))

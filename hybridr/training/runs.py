@@ -19,7 +19,7 @@ from ..files.local import read_manifest, sha256_of, storing
 from ..settings import Stage
 
 STATE_FOLDER = ".training"  # in the folder of the result, until the run is finished
-STATE_FILE = "training.safetensors"
+STATE_FILE = "training.pt"
 LOSSES_FILE = "losses.jsonl"
 CURVE_POINTS = 200
 R = TypeVar("R", bound="Trained")

@@ -21,7 +21,7 @@ from ...errors import DataError, SettingsError
 from ...relevance.corpus import MIN_QUERIES
 from ...settings import Stage
 from ..batches import Rows, TargetBatches, TargetTexts
-from ..loop import make_optimizer, placed_moment
+from ..loop import make_optimizer
 from ..runs import Training
 from . import Recipe
 from .labelled import ComparedBatch, EncodedApart, Plain
@@ -147,24 +147,17 @@ class Classifier:
             self.losses.append(loss.item())
             self.norms.append(float(norm))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return weights, the optimiser's moments and the queue for a checkpoint."""
-        moments = self.optimizer.state.get(self.weights, {})
-        tensors = {f"moment.{name}": value for name, value in moments.items() if value is not None}
-        return tensors | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
+    def tensors(self) -> dict[str, Any]:
+        """Return weights, the state of the optimiser and the queue for a checkpoint."""
+        weights, queue = self.weights.detach(), torch.stack(list(self.queue))
+        return {"classifier": weights, "optimizer": self.optimizer.state_dict(), "queue": queue}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore weights, moments and queue from the tensors of a checkpoint."""
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        """Restore weights, optimiser and queue from those of a checkpoint."""
         with torch.no_grad():
             self.weights.copy_(tensors["classifier"])
         self.queue.extend(tensors["queue"].to(self.weights.device))
-        moments = {
-            name.removeprefix("moment."): tensor for name, tensor in tensors.items() if "moment." in name
-        }
-        if moments:
-            self.optimizer.state[self.weights] = {
-                part: placed_moment(value, part, self.weights) for part, value in moments.items()
-            }
+        self.optimizer.load_state_dict(tensors["optimizer"])
 
 
 class ModirSettings(Stage):
@@ -273,18 +266,15 @@ class Modir(Plain):
         }
         return ranking + weight * term
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Any]:
         """Return classifier, queue and last diagnosis for a checkpoint."""
-        tensors = self.classifier.tensors()
-        if self.diagnosis is not None:
-            tensors["diagnosis"] = torch.tensor(list(self.diagnosis.last.values()), dtype=torch.float64)
-        return tensors
+        return self.classifier.tensors() | {"diagnosis": self.diagnosis and self.diagnosis.last}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore classifier, queue and last diagnosis from the tensors of a checkpoint."""
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        """Restore classifier, queue and last diagnosis from those of a checkpoint."""
         self.classifier.restore(tensors)
         if self.diagnosis is not None:
-            self.diagnosis.last = dict(zip(self.diagnosis.last, tensors["diagnosis"].tolist(), strict=True))
+            self.diagnosis.last = tensors["diagnosis"]
 
     def observed(self) -> dict[str, Any]:
         """Return the terms of the loss, lambda, and the classifier's accuracy on the last batch."""
