@@ -12,7 +12,7 @@ from typing import NamedTuple, get_args
 
 from hybridr import connect
 from hybridr.encoders.export.exporting import export, minilm_encoder
-from hybridr.encoders.export.packaged_models import minilm
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.records import Progress

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hybridr import Document, Query, load_encoder
 from hybridr.encoders.export.exporting import minilm_encoder
-from hybridr.encoders.export.packaged_models import minilm
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.machine import read_cpu
 from hybridr.evaluation.label_free import Bm25, best_scores
 from hybridr.files.local import replacing

@@ -30,7 +30,7 @@ from hybridr.cluster.destinations import default_alias, resolve
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.export.exporting import minilm_encoder
-from hybridr.encoders.export.packaged_models import minilm
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
 from hybridr.files.local import write_json

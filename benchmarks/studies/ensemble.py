@@ -27,7 +27,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, kept_dimensions
 from hybridr.encoders.export.exporting import export, minilm_encoder, open_in_onnx, second_retriever
-from hybridr.encoders.export.packaged_models import minilm
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.export.weights import NumpyBiEncoder, fit_ensemble, open_without_torch
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.evaluation.evaluation import evaluate

@@ -19,7 +19,7 @@ from typing import Any
 from collection import Work
 from conditions import Condition, read_toml
 from hybridr import load_encoder
-from hybridr.encoders.export.fetched_models import SOURCES, USAGE
+from hybridr.encoders.registry import SOURCES, USAGE
 from hybridr.errors import DataError, HybridrError, SettingsError
 from hybridr.training.rankers import export_joined
 from layouts import LAYOUTS, as_beir

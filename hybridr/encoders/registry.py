@@ -1,6 +1,6 @@
-"""The registry of known encoders, by language and size, and the languages of each.
+"""The registry: known encoders by language and size, and the published checkpoints of DDR and COCO-DR.
 
-The rows are in `registry.toml`; their facts are from the models' cards on the hub. No revision is pinned
+The encoders are in `registry.toml`; their facts are from the models' cards on the hub. No revision is pinned
 there: the one fetched first is used from then on (`encoders/export/exporting.py`). Packaged encoders are also
 pinned in a package registry. All are opened without torch (`encoders/export/weights.py`).
 """
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,82 @@ def suggested_encoders(language: str) -> str:
     candidates.sort(key=lambda entry: (ANY in entry.languages, entry.millions))
     names = " or ".join(entry.name for entry in candidates[:2])
     return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models"
+
+
+OWNER = "jingtao"
+SOURCES = {"en": "msmarco", "zh": "dureader"}
+TARGETS = {
+    "en": ("trec_covid", *(f"lotte_{part}_test" for part in ("write", "rec", "tech", "life", "sci"))),
+    "zh": ("cpr_ecom", "cpr_video", "cpr_medical", "cmedqav2"),
+}
+USAGE = {"en": ("mean", "ip"), "zh": ("mean", "cosine")}
+"""Pooling and similarity, which the checkpoints do not contain."""
+
+TITLES = {
+    "dense": "Dense",
+    "unicoil": "uniCOIL",
+    "splade": "SPLADE",
+    "colbert": "ColBERT",
+    "rerank": "Rerank",
+}
+LOSSES = ("contrast", "distil")
+COCO_OWNER = "OpenMatch"
+COCO_USAGE = ("cls", "ip")
+COCO_FORMS = ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
+"""Suffixes of COCO-DR's checkpoints: pretrained on BEIR's corpora; then trained on MS MARCO; trained without
+the pretraining; trained by BM25's negatives only."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published checkpoint of DDR or COCO-DR."""
+
+    name: str
+    kind: str
+    """"dam", "rem", or "full": a baseline with all weights trained, which takes no REM."""
+    ranker: str
+    """"dense", "unicoil", "splade", "colbert" or "rerank"; "any" for a DAM."""
+    language: str
+    """"en" or "zh"."""
+    pooling: str
+    similarity: str
+    partner: str
+    """Models it can be assembled with: names of this table, * stands for anything; empty for a full model."""
+    owner: str = OWNER
+
+    @property
+    def repository(self) -> str:
+        """Return the name of the repository on the hub."""
+        return f"{self.owner}/{self.name}"
+
+
+@cache
+def published_checkpoints() -> tuple[Published, ...]:
+    """Return the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and the 8 of COCO-DR.
+
+    Those of COCO-DR are full encoders with [CLS], inner product and no projection.
+    """
+    checkpoints = []
+    for language, source in SOURCES.items():
+        stem, partner = f"DAM-bert_base-mlm-{source}", f"REM-bert_base-*-{source}"
+        for name in (stem, *(f"{stem}-{target}" for target in TARGETS[language])):
+            checkpoints.append(Published(name, "dam", "any", language, *USAGE[language], partner))
+    for kind, prefix in (("rem", "REM-bert_base-{ranker}"), ("full", "{title}-bert_base")):
+        for language, source in SOURCES.items():
+            partner = f"DAM-bert_base-mlm-{source}*" if kind == "rem" else ""
+            for ranker, title in TITLES.items():
+                stem = prefix.format(ranker=ranker, title=title)
+                for form in [stem] if ranker == "rerank" else [f"{stem}-{loss}" for loss in LOSSES]:
+                    name = f"{form}-{source}"
+                    checkpoints.append(Published(name, kind, ranker, language, *USAGE[language], partner))
+    for size in ("base", "large"):
+        for form in COCO_FORMS:
+            name = f"cocodr-{size}{form}"
+            checkpoints.append(Published(name, "full", "dense", "en", *COCO_USAGE, "", COCO_OWNER))
+    return tuple(checkpoints)
+
+
+def published_checkpoint(source: Path | str) -> Published | None:
+    """Return the published checkpoint for a name, a repository or a folder's name; None for others."""
+    name = str(source).rstrip("/").rsplit("/", 1)[-1]
+    return next((entry for entry in published_checkpoints() if entry.name == name), None)

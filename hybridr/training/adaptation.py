@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
 from ..encoders.export.exporting import export, model_folder, require_replaceable
-from ..encoders.export.fetched_models import published_checkpoint
 from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
 from ..encoders.model_usage import read_usage
 from ..encoders.opening import load_encoder
-from ..encoders.registry import MAX_TOKENS, is_default
+from ..encoders.registry import MAX_TOKENS, is_default, published_checkpoint
 from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter

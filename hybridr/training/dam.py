@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from ..encoders.export.packaged_models import minilm
+from ..encoders.export.fetched_models import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.registry import is_default
 from ..errors import DataError, ModelError

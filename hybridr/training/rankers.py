@@ -17,7 +17,8 @@ from torch import nn
 
 from ..encoders.contract import Precision, Vectors
 from ..encoders.export.exporting import export, require_replaceable
-from ..encoders.export.fetched_models import fetch_published, published_checkpoint
+from ..encoders.export.fetched_models import fetch_published
+from ..encoders.registry import published_checkpoint
 from ..encoders.tokens import batches, encode_ids, pad_rows
 from ..errors import ModelError, SettingsError
 from ..families import member_names

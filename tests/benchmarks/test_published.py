@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import run
-from hybridr.encoders.export.fetched_models import published_checkpoints as published_names
+from hybridr.encoders.registry import published_checkpoints as published_names
 from hybridr.errors import DataError, SettingsError
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query

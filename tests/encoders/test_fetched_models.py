@@ -21,10 +21,9 @@ from hybridr.encoders.export.fetched_models import (
     REM_FILE,
     bar_class,
     fetch_published,
-    published_checkpoint,
-    published_checkpoints,
     try_hub,
 )
+from hybridr.encoders.registry import published_checkpoint, published_checkpoints
 from hybridr.errors import DownloadError, ModelError
 from hybridr.training.rankers import assemble, export_joined
 from support.places import DDR

@@ -12,8 +12,8 @@ import pytest
 
 from hybridr.encoders.engines import open_onnx
 from hybridr.encoders.export.exporting import export
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.export.graphs import OPSET, write_graph
-from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.tokens import encode_ids, pad_rows

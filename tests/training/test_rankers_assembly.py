@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.encoders.export.fetched_models import published_checkpoints
+from hybridr.encoders.registry import published_checkpoints
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
 from hybridr.training.objectives.labelled import max_sim
 from hybridr.training.rankers import assemble

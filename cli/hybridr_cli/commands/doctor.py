@@ -107,8 +107,7 @@ def models(session: Session) -> None:
     """List models with a name: encoders by language, and published DAMs, REMs and baselines."""
     from dataclasses import asdict
 
-    from hybridr.encoders.export.fetched_models import published_checkpoints
-    from hybridr.encoders.registry import ENCODERS
+    from hybridr.encoders.registry import ENCODERS, published_checkpoints
 
     modules = published_checkpoints()
     session.output.table(

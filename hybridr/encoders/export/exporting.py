@@ -7,7 +7,6 @@ and nDCG.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DownloadError, MissingExtra, ModelError, first_line
+from ...errors import DownloadError, MissingExtra, ModelError
 from ...evaluation.label_free import Probe, make_probes, ndcg
 from ...files.local import cache_folder, child_path, read_manifest, write_manifest
-from ...files.remembered import known_checkpoint
 from ...files.staging import claimed_folder, staged_folder
 from ...records import Document, Progress, silent
 from ..contract import Precision, TokenEncoder, Usage, Vectors, model_name
@@ -33,16 +31,15 @@ from ..registry import KnownEncoder, declared_languages, encoder_languages, is_d
 from ..stored_models import CLASSIFIER, read_object
 from ..tokens import TOKENIZER_FILE, random_texts
 from .fetched_models import (
-    UNWANTED,
-    bar_class,
+    fetch_from_hub,
     fetched_revision,
-    require_unchanged,
-    snapshot,
+    maven_artifact,
+    minilm,
+    packaged_retriever,
     try_hub,
 )
 from .graphs import OPSET, write_graph
 from .model_files import CARD_FILE, Exportable, copy_all, is_graph_only, render_card, write_model
-from .packaged_models import maven_artifact, minilm, packaged_retriever
 from .weights import NumpyBiEncoder, open_without_torch
 
 TEXTS = {"torch": 128, "numpy": 16}  # to compare, by reference: numpy is slow
@@ -321,11 +318,6 @@ def encoder_entry(retriever: Exportable, precision: Precision) -> dict[str, Any]
     }
 
 
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
-FILES = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
-UNWANTED_FILES = ("onnx/*", "openvino/*", *UNWANTED)
-
-
 def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progress = silent) -> Path:
     """Return the encoder folder for a folder or a name.
 
@@ -452,30 +444,3 @@ def usage_with_prefixes(source: Path) -> Usage:
     if entry is None or any(usage.prefixes.values()):
         return usage
     return replace(usage, prefixes={"query": entry.query, "document": entry.document})
-
-
-def fetch_from_hub(source: str, progress: Progress) -> Path:
-    """Return the folder of a model of the hub, by name or OWNER/NAME, in the revision fetched first.
-
-    Raises DownloadError, and ModelError for an invalid name or a file that has changed since the first fetch.
-    """
-    entry = known_encoder(source)
-    repository = entry.repository if entry else source
-    if not REPOSITORY.fullmatch(repository):
-        raise ModelError(
-            f"there is no encoder folder {source}, and no encoder of that name",
-            hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
-            "hybridr adapt --index NAME --out DIR makes one",
-        )
-    try:
-        revision = fetched_revision(repository) or known_checkpoint(repository).get("revision")
-        path = snapshot(repository, revision, FILES, UNWANTED_FILES, bar_class(repository, progress))
-    except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
-        name = repository.partition("/")[2]
-        raise DownloadError(
-            f"{repository} could not be fetched from the model hub: {first_line(error)}",
-            hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; copy the "
-            f"folder to this machine and pass --encoder {name}",
-        ) from error
-    require_unchanged(repository, path)
-    return path

