@@ -369,14 +369,6 @@ def pack_encoder(encoder: Encoder) -> PackedEncoder | Encoder:
     return PackedEncoder(folder, encoder.precision, encoder.backend, encoder.threads, encoder.fingerprint)
 
 
-def unpack_encoder(encoder: PackedEncoder | Encoder, at_once: int) -> Encoder:
-    """Return an encoder that another process packed, opened here for `at_once` batches at once.
-
-    Raises the errors of `PackedEncoder.open`.
-    """
-    return encoder.open(at_once) if isinstance(encoder, PackedEncoder) else encoder
-
-
 def require_working(folder: Path, precision: str, backend: str) -> None:
     """Raise ModelError if a backend fails in a precision on this machine, by a trial whose result is stored.
 

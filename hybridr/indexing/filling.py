@@ -26,7 +26,7 @@ from ..cluster.reading import Position, Share, settled_position
 from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, MemoryRejects, Outcome, write_past_pipelines
 from ..encoders.contract import ENCODED_TOGETHER, Encoder, offers_of
-from ..encoders.opening import PackedEncoder, pack_encoder, unpack_encoder
+from ..encoders.opening import PackedEncoder, pack_encoder
 from ..errors import ModelError, NotFound, SettingsError, Unreachable
 from ..records import Progress
 from .job import Filling, Job, Meter, Pending
@@ -141,7 +141,9 @@ class PackedFill(NamedTuple):
 
         Raises ModelError or SettingsError if either is missing or different here; Unreachable.
         """
-        recipe, stop = TextRecipe(unpack_encoder(self.encoder, threads), *self.inputs), Event()
+        packed = self.encoder
+        encoder = packed.open(threads) if isinstance(packed, PackedEncoder) else packed
+        recipe, stop = TextRecipe(encoder, *self.inputs), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
         job = Job(cluster.with_patience(cluster.patience_s, stop), *self.names, recipe, MemoryRejects(), stop)
         return Fill(job, self.work)

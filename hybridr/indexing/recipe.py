@@ -14,10 +14,9 @@ from ..cluster.field_values import text_of
 from ..cluster.record import Record
 from ..cluster.record_parts import Cosines, WhitenedSpread
 from ..cluster.retrievers.dense import engine_scores
-from ..encoders.bits import read_to_end
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.passages import ENCODED_AT_ONCE, Split, slices_by_passages, split
-from ..encoders.whitening import Whitening
+from ..encoders.vectors import Whitening, read_to_end
 from ..languages import middle_words
 from ..records import Windows
 from .representations import (

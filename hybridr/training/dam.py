@@ -148,20 +148,16 @@ def read_frame(dam: Dam) -> Frame:
         )
     role_ids = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
     special = tuple(sorted({*special_ids, *(token for token in role_ids if token is not None)}))
+    words, is_rest = tokenizer.get_vocab(), continues_word(tokenizer)
     return Frame(
         special_ids[0],
         special_ids[1],
         mask,
         special,
         int(dam.model.config.vocab_size),
-        stops=matching_ids(tokenizer, is_full_stop),
-        rests=matching_ids(tokenizer, continues_word(tokenizer)),
+        stops=tuple(sorted(number for token, number in words.items() if is_full_stop(token))),
+        rests=tuple(sorted(number for token, number in words.items() if is_rest(token))),
     )
-
-
-def matching_ids(tokenizer: Tokenizer, matches: Callable[[str], bool]) -> tuple[int, ...]:
-    """Return the ids of the tokens for which `matches` is true, ascending."""
-    return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if matches(token)))
 
 
 def is_full_stop(token: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import nn
 
 from ..encoders.contract import Usage, checked_texts
@@ -41,9 +42,7 @@ class Ranker(BackboneModel):
             dam.backbone, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
         )
         self.special_tokens = dam.special_tokens
-        record = json.loads(dam.tokenizer) if dam.tokenizer else {"model": {"vocab": {}}}
-        words = dict(record["model"]["vocab"])
-        words |= {entry["content"]: entry["id"] for entry in record.get("added_tokens") or ()}
+        words = Tokenizer.from_str(dam.tokenizer).get_vocab() if dam.tokenizer else {}
         tokens = dam.special_tokens.items()
         self.special_ids = {role: words[token] for role, token in tokens if token in words}
         self.tokens = Tokens(

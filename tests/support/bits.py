@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridr import Search
-from hybridr.encoders.bits import (
+from hybridr.encoders.contract import TokenEncoder, Vectors
+from hybridr.encoders.vectors import (
     ONES,
     Bits,
     heaviest_tokens,
@@ -16,7 +17,6 @@ from hybridr.encoders.bits import (
     pack_bits,
     read_to_end,
 )
-from hybridr.encoders.contract import TokenEncoder, Vectors
 from hybridr.search.calibration import token_state_scale
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 

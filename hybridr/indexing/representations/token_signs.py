@@ -7,7 +7,9 @@ from typing import Any
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
 from ...cluster.token_field import SOURCE_BYTES, binary_value
-from ...encoders.bits import (
+from ...encoders.contract import Encoder, Reading, TokenEncoder, reads_tokens
+from ...encoders.passages import require_tokens
+from ...encoders.vectors import (
     MAX_TOKENS,
     Bits,
     agreement,
@@ -18,8 +20,6 @@ from ...encoders.bits import (
     mean_state,
     pack_bits,
 )
-from ...encoders.contract import Encoder, Reading, TokenEncoder, reads_tokens
-from ...encoders.passages import require_tokens
 from ...errors import ModelError
 from ..settings import ReindexSettings
 from . import EncodedDocument, InDocValues, Sample

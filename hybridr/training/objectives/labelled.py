@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...settings import NoSettings, Stage
-from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
+from ..batches import Batch, Batches, Limits, Numbers, Rows
 from ..loop import Processes
 from ..ranker import Ranker
 from ..rankers import Colbert, Dense
@@ -55,7 +55,11 @@ class ComparedBatch:
 
 
 class Plain(CarriedState):
-    """No method: the mean of the queries' losses. Base class of all methods."""
+    """No method: the mean of the queries' losses. Base class of all methods.
+
+    A method is made by `create(objective, settings, seed, target)`, from its own settings and the texts of a
+    target domain.
+    """
 
     own_settings: type[Stage] = NoSettings
 
@@ -63,11 +67,6 @@ class Plain(CarriedState):
     def kept_vectors(method_settings: Any) -> int:
         """Return the number of vectors per query in a checkpoint, by the settings of the method."""
         return 0
-
-    @classmethod
-    def create(cls, objective: EncodedApart, settings: Any, seed: int, target: TargetTexts | None) -> Plain:
-        """Return the method for a training, by its own `settings` and the texts of a target domain."""
-        return cls()
 
     def extra_vectors(self, step: int) -> tuple[Tensor, ...]:
         """Return vectors that the method needs besides the step's, encoded by all processes together."""
