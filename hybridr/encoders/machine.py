@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -33,7 +34,8 @@ FEATURES = {
 }
 """Name shown -> flag in /proc/cpuinfo, of x86 and ARM."""
 BF16_PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); print(float((a @ a)[0, 0]))"
-PROBE_TIMEOUT_S = 120
+TRIAL_S = 300
+KILLED = "killed by "
 WITHOUT_AMX = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
@@ -116,9 +118,11 @@ def amx_works(cpu: Cpu) -> bool | None:
     key = fingerprint([cpu.model, sorted(cpu.flags), version])
     answers = read_state_file(AMX_FILE)
     if key not in answers:
-        works = runs_without_crash(BF16_PRODUCT)
-        if works is None:
+        environment = {name: value for name, value in os.environ.items() if name != WITHOUT_AMX[0]}
+        reason = try_program(BF16_PRODUCT, environment=environment)
+        if reason and not reason.startswith(KILLED):
             return None
+        works = not reason
         with suppress(DownloadError), change_state_file(AMX_FILE) as entries:  # else it is tried again
             entries.clear()
             entries[key] = works
@@ -126,22 +130,17 @@ def amx_works(cpu: Cpu) -> bool | None:
     return bool(answers[key])
 
 
-def runs_without_crash(program: str) -> bool | None:
-    """Run a Python program in a child process; return True if it succeeds, False if a signal kills it.
-
-    Return None if unknown: the program failed otherwise, took too long, or could not be started.
-    """
-    environment = {name: value for name, value in os.environ.items() if name != WITHOUT_AMX[0]}
+def try_program(program: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
+    """Run a Python program in a child process; return why it failed, empty if it succeeded."""
+    command = [sys.executable, "-c", program, *arguments]
     try:
         process = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            check=False,
-            timeout=PROBE_TIMEOUT_S,
+            command, env=environment, capture_output=True, text=True, check=False, timeout=TRIAL_S
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    if process.returncode > 0:
-        return None
-    return process.returncode == 0  # a negative code is the signal that killed it
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    if process.returncode < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return f"{KILLED}{names.get(-process.returncode, f'signal {-process.returncode}')}"
+    lines = process.stderr.strip().splitlines() or [f"ended with {process.returncode}"]
+    return lines[-1] if process.returncode else ""

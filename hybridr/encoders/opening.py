@@ -7,9 +7,6 @@ without having them (machine.py). The outcome is stored.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -46,13 +43,12 @@ from .contract import (
     checked_texts,
 )
 from .engines import GRAPHS, PACKAGES, PRECISIONS, STATES, Engine, open_engine, require_backend
-from .machine import WITHOUT_AMX, installed_version, read_cpu
+from .machine import WITHOUT_AMX, installed_version, read_cpu, try_program
 from .registry import MAX_TOKENS, encoder_languages
 from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer, checked_tokenizer, random_texts
 
 GPU_DOCUMENTS = 4_096
 FILE = "backends.json"
-TRIAL_S = 300
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts in a trial
 MIN_COSINE = 0.95  # to fp32: below it the processor computes wrong values
 EXPORT_AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
@@ -384,7 +380,7 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     key = fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision, backend])
     answers = read_state_file(FILE)
     if key not in answers:
-        answers[key] = try_backend(folder, precision, backend)
+        answers[key] = try_program(PROGRAM, str(folder), precision, backend)
         with suppress(DownloadError), change_state_file(FILE) as entries:  # else the next call tries again
             entries[key] = answers[key]
     if reason := answers[key]:
@@ -395,29 +391,13 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
         )
 
 
-def try_backend(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
-    """Try a backend in a child process; return why the trial failed, empty if it succeeded."""
-    command = [sys.executable, "-c", program, str(folder), precision, backend]
-    try:
-        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    if process.returncode < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return f"killed by {names.get(-process.returncode, f'signal {-process.returncode}')}"
-    try:
-        cosine = float(process.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        lines = process.stderr.strip().splitlines()
-        return lines[-1] if lines else f"ended with {process.returncode}"
-    return "" if cosine >= MIN_COSINE else f"its vectors have a cosine of {cosine:.3f} to fp32"
-
-
 def run_trial(path: str, precision: str, backend: str) -> None:
-    """Encode texts in this (child) process and write the lowest cosine to fp32 to stdout."""
+    """Encode texts in this (child) process. Raises SystemExit if a vector's cosine to fp32 is too low."""
     folder = Path(path)
     record = read_encoder_manifest(folder)["encoder"]
     texts = random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
     reference = OnnxEncoder(folder, record, precision="fp32").encode_documents(texts)
     encoder = OnnxEncoder(folder, record, precision=precision, backend=backend)
-    sys.stdout.write(f"{float(cosines_of(encoder.encode_documents(texts), reference).min())}\n")
+    cosine = float(cosines_of(encoder.encode_documents(texts), reference).min())
+    if not cosine >= MIN_COSINE:
+        raise SystemExit(f"its vectors have a cosine of {cosine:.3f} to fp32")

@@ -12,6 +12,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from ..encoders.contract import Encoder
 from ..encoders.export.exporting import export, model_folder, require_replaceable
 from ..encoders.export.model_files import Exportable
@@ -21,7 +23,6 @@ from ..encoders.opening import load_encoder
 from ..encoders.registry import MAX_TOKENS, is_default, published_checkpoint
 from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
-from ..evaluation.label_free import BeforeAfter
 from ..families import load_member, member_names
 from ..files.formats import read_query_log
 from ..files.local import fingerprint, read_manifest
@@ -336,13 +337,6 @@ def export_chosen(
 def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> AdaptResult:
     """Return the result that a manifest records."""
     entry = manifest["adaptation"]
-    gate = entry["gate"]
-    report = GateReport(
-        rows=tuple(BeforeAfter(**row) for row in gate["rows"]),
-        reasons=tuple(gate["reasons"]),
-        held_out=gate["held_out"],
-        documents=gate["documents"],
-        judged=gate.get("judged", 0),
-    )
+    report = TypeAdapter(GateReport).validate_python(entry["gate"])
     values = {name: entry[name] for name in ("promoted", "language", "objective")}
     return make_result(AdaptResult, folder, entry["training"], reused=reused, gate=report, **values)

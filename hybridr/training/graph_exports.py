@@ -19,6 +19,7 @@ import torch
 from ..encoders.contract import (
     Precision,
     Usage,
+    Vectors,
     base_model_name,
     longest_input,
     require_no_links,
@@ -127,12 +128,15 @@ def export_sparse(ranker: Any, folder: Path, precision: Precision = "fp32") -> P
     def parity(opened: SparseEncoder) -> dict[str, Any]:
         """Compare the exported graph's weights with torch's and return the differences. Raises ModelError."""
         texts = generated_texts(str(ranker.tokens.definition), ranker.max_tokens, GENERATED)
-        expected = ranker.encode_documents(texts)
-        description = "torch", f"{len(texts)} texts"
-        gaps = measure_fp32(expected, opened.weights(texts), description, FP32_TOLERANCE)
-        return {"reference": "torch", "texts": len(texts), **gaps}
+        return compared(ranker.encode_documents(texts), opened.weights(texts), len(texts), "texts")
 
     return write_graph_folder(ranker, SparseEncoder, folder, precision, parity, vocabulary=ranker.dim)
+
+
+def compared(expected: Vectors, rows: Vectors, count: int, noun: str) -> dict[str, Any]:
+    """Return how far a graph's rows are from torch's for `count` texts. Raises ModelError if too far."""
+    gaps = measure_fp32(expected, rows, ("torch", f"{len(rows)} {noun}"), FP32_TOLERANCE)
+    return {"reference": "torch", "texts": count, **gaps}
 
 
 INT8_CORRELATION = 0.9  # the least that is accepted between int8 and fp32 scores
@@ -196,10 +200,8 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
         """Compare the exported graph's scores with torch's and return the differences. Raises ModelError."""
         texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
         pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
-        expected, description = model.score(pairs), ("torch", f"{len(pairs)} pairs")
-        scores = PairScorer(opened.folder, "fp32").score(pairs)
-        record: dict[str, Any] = {"reference": "torch", "texts": len(pairs)}
-        record |= measure_fp32(expected, scores, description, FP32_TOLERANCE)
+        expected, scores = model.score(pairs), PairScorer(opened.folder, "fp32").score(pairs)
+        record = compared(expected, scores, len(pairs), "pairs")
         if precision == "int8":
             correlation = float(np.corrcoef(expected, PairScorer(opened.folder).score(pairs))[0, 1])
             if not correlation >= INT8_CORRELATION:
@@ -224,8 +226,6 @@ def export_multi_vector(ranker: Any, folder: Path, precision: Precision = "fp32"
         texts = generated_texts(str(ranker.tokens.definition), opened.max_tokens, GENERATED)
         expected = [ranker.encode_documents([text])[0] for text in texts]
         vectors = np.concatenate(opened.encode_documents(texts))
-        description = "torch", f"the vectors of {len(vectors)} tokens"
-        gaps = measure_fp32(np.concatenate(expected), vectors, description, FP32_TOLERANCE)
-        return {"reference": "torch", "texts": len(texts), **gaps}
+        return compared(np.concatenate(expected), vectors, len(texts), "vectors of tokens")
 
     return write_graph_folder(ranker, MultiVectorEncoder, folder, precision, parity, dim=ranker.dim)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.encoders import opening
+from hybridr.encoders import machine, opening
 from hybridr.encoders.engines import GRAPHS
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder, load_encoder
@@ -28,18 +28,19 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 
 
 def test_a_trial_survives_a_child_that_dies_by_a_signal(tiny: Path) -> None:
-    assert opening.try_backend(tiny, "fp32", "onnx", program=DIES) == "killed by SIGILL"
-    nameless = "import os; os.kill(os.getpid(), 40)"
-    assert opening.try_backend(tiny, "fp32", "onnx", program=nameless) == "killed by signal 40"
-    failed = opening.try_backend(tiny, "fp32", "onnx", program="raise SystemExit('no such thing')")
-    assert failed == "no such thing"
-    assert opening.try_backend(tiny, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
-    assert opening.try_backend(tiny, "int8", "onnx") == ""
+    assert machine.try_program(DIES) == "killed by SIGILL"
+    assert machine.try_program("import os; os.kill(os.getpid(), 40)") == "killed by signal 40"
+    assert machine.try_program("raise SystemExit('no such thing')") == "no such thing"
+    assert machine.try_program("raise SystemExit(3)") == "ended with 3"
+    assert machine.try_program(opening.PROGRAM, str(tiny), "int8", "onnx") == ""
+    strict = f"from hybridr.encoders import opening; opening.MIN_COSINE = 2; {opening.PROGRAM}"
+    reason = machine.try_program(strict, str(tiny), "fp32", "onnx")
+    assert reason == "its vectors have a cosine of 1.000 to fp32"
 
 
 def test_a_trial_is_remembered(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for reason, found in (("died of SIGILL", "died"), ("", "died")):
-        monkeypatch.setattr(opening, "try_backend", lambda *_, told=reason: told)
+        monkeypatch.setattr(opening, "try_program", lambda *_, told=reason: told)
         with pytest.raises(ModelError, match=found) as refused:
             opening.require_working(tiny, "bf16", "torch")
     file = state_folder() / opening.FILE

@@ -62,7 +62,7 @@ def test_the_fastest_of_all_installed_backends_is_taken(
     monkeypatch.setattr(precisions, "time_encoding", timed)
     monkeypatch.setattr(precisions, "read_cpu", lambda: Cpu("a processor", frozenset(["avx512_vnni"])))
     monkeypatch.setattr(
-        opening, "try_backend", lambda folder, precision, backend: "" if precision == "int8" else "it dies"
+        opening, "try_program", lambda _, folder, precision, backend: "" if precision == "int8" else "it dies"
     )
     encoder = load_encoder(tiny, precision="fp32")
     best = precisions.with_faster_precision(encoder, ["one", "two"], 1_000_000, any_backend=True)
@@ -96,7 +96,7 @@ def test_an_index_that_takes_minutes_stays_in_fp32(tiny: Path, monkeypatch: pyte
 
 
 def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "try_backend", lambda *_: "died of SIGILL")
+    monkeypatch.setattr(opening, "try_program", lambda *_: "died of SIGILL")
     found = precisions.with_faster_precision(
         load_encoder(tiny, precision="fp32", backend="torch"), ["one"], 1_000_000_000
     )

@@ -118,7 +118,7 @@ def fetch_repository(
     try:
         path = snapshot_download(
             repository,
-            revision=fetched_revision(repository) or known_checkpoint(repository).get("revision"),
+            revision=known_checkpoint(repository).get("revision") or fetched_revision(repository),
             allow_patterns=list(patterns),
             ignore_patterns=list(UNWANTED),
             cache_dir=cache_folder() / "hub",
