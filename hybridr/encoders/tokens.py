@@ -27,7 +27,6 @@ from .contract import (
     StatesForward,
     Usage,
     Vectors,
-    base_model_name,
     checked_limit,
     hidden_size,
     with_prefix,
@@ -214,11 +213,6 @@ class TextModel(UsedModel):
     def offers(self) -> Offers:
         """Return the abilities of the encoder beyond vectors."""
         return Offers(folder=self.folder, width=self.width)
-
-    @property
-    def base(self) -> str:
-        """Return the name of the model that this one was made from."""
-        return base_model_name(self.folder)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`. Raises DataError."""

@@ -27,12 +27,11 @@ from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra, first_line
 from ..files.local import fingerprint, parsed_json, read_members, read_within, require_regular, write_json
 from .torch_models import (
+    load_weights,
     names_file,
     plain_tensors,
-    quiet_transformers,
     read_configuration,
     read_tokenizer,
-    require_matching_size,
     stored_tensors,
 )
 
@@ -226,18 +225,12 @@ class Dam:
         """The encoder without the masked-LM head."""
         return self.model.base_model
 
-    @property
-    def max_positions(self) -> int:
-        """The number of tokens of the longest input."""
-        return longest_input(self.backbone.config)
-
 
 def read_dam(folder: Path) -> Dam:
     """Read a DAM folder to the CPU. Raises ModelError if it is missing, damaged, or of another kind."""
     config = read_dam_config(folder)
     tensors, kind = read_weights(folder, config.model_type), MODELS[config.model_type]
     heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith("heads.")}
-    require_matching_size(folder, kind, config, tensors)
     with torch.device("meta"):
         needed = {key: tuple(value.shape) for key, value in kind(config).state_dict().items()}
     prefix = f"{config.model_type}."
@@ -251,14 +244,10 @@ def read_dam(folder: Path) -> Dam:
                 f"the DAM {folder} {complaint} weights, such as {min(keys)}",
                 hint="its config.json belongs to another model, or the weights are damaged: fetch it again",
             )
-    with explain_errors(folder), quiet_transformers():
-        model = kind.from_pretrained(  # the tensors replace the usual random initialisation
-            None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
-        )
     special_tokens = read_special_tokens(folder, config.model_type)
     return Dam(
         folder=folder,
-        model=model.float().eval(),
+        model=load_weights(folder, kind, config, tensors)[0],
         tokenizer=read_dam_tokenizer(folder, config.model_type, config.vocab_size),
         special_tokens={role: special_tokens[role] for role in ROLES},
         has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
@@ -345,5 +334,7 @@ def write_dam_files(
     stored = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
     options = {name: value for name, value in stored.items() if not names_file(name)}
     defaults = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
-    write_json(folder / TOKENIZER_CONFIG_FILE, defaults | options | {"model_max_length": dam.max_positions})
+    write_json(
+        folder / TOKENIZER_CONFIG_FILE, defaults | options | {"model_max_length": longest_input(model.config)}
+    )
     return [WEIGHTS_FILE, CONFIG_FILE, *copied_files, TOKENIZER_CONFIG_FILE]

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,12 +43,12 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def train(
     objective: Objective,
-    checkpoint: Path,
+    path: Path,
     key: str,
     carried_state: CarriedState | None = None,
     progress: Progress = silent,
 ) -> Training:
-    """Train the objective's weights in place, with checkpoints in the file `checkpoint`.
+    """Train the objective's weights in place, with checkpoints in the file `path`.
 
     A checkpoint with the same `key` is resumed exactly, another one is ignored; it includes the
     `carried_state`. Losses and other measured values are logged beside the checkpoint. Raises ModelError if
@@ -57,9 +57,9 @@ def train(
     recipe, processes = objective.recipe, objective.processes
     optimizer = make_optimizer(objective.weights, recipe)
     if processes.is_main:
-        delete_leftovers(checkpoint)
-    run = read_checkpoint(checkpoint, key, objective.weights, optimizer, carried_state)
-    log = checkpoint.parent / LOSSES_FILE
+        delete_leftovers(path)
+    checkpoint = Checkpoint(path, key, objective.weights, optimizer, carried_state)
+    run, log = checkpoint.read(), path.parent / LOSSES_FILE
     if processes.is_main:
         write_steps(log, run)
     objective.module.train(objective.dropout)  # the mode only switches dropout
@@ -75,7 +75,7 @@ def train(
                 file.write(run.line(len(run.losses)))
             if step % recipe.checkpoint_every == 0 or step == recipe.steps:
                 run.seconds = time.monotonic() - started
-                write_checkpoint(checkpoint, key, objective.weights, optimizer, run, carried_state)
+                checkpoint.write(run)
     objective.module.eval()
     processes.wait()
     return run
@@ -242,51 +242,47 @@ class Processes:
         self._state.wait_for_everyone()
 
 
-def write_checkpoint(
-    path: Path,
-    key: str,
-    weights: Mapping[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    run: Training,
-    carried_state: CarriedState | None = None,
-) -> None:
-    """Write a checkpoint atomically: weights, optimiser, carried state and losses so far.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file with all that a training needs to go on: weights, optimiser, carried state and losses so far.
 
-    Raises DownloadError if the disk is full or not writable.
+    `key` identifies the training.
     """
-    checkpoint = {
-        "key": key,
-        "weights": {name: weight.detach() for name, weight in weights.items()},
-        "optimizer": optimizer.state_dict(),
-        "carried": carried_state.tensors() if carried_state else {},
-        "run": asdict(run),
-    }
-    with storing(path), replacing(path) as temporary:
-        torch.save(checkpoint, temporary)
 
+    path: Path
+    key: str
+    weights: Mapping[str, torch.nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    carried_state: CarriedState | None
 
-def read_checkpoint(
-    path: Path,
-    key: str,
-    weights: Mapping[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    carried_state: CarriedState | None = None,
-) -> Training:
-    """Load a checkpoint with the same `key` into weights, optimiser and carried state; return its progress.
+    def write(self, run: Training) -> None:
+        """Write the file atomically. Raises DownloadError if the disk is full or not writable."""
+        content = {
+            "key": self.key,
+            "weights": {name: weight.detach() for name, weight in self.weights.items()},
+            "optimizer": self.optimizer.state_dict(),
+            "carried": self.carried_state.tensors() if self.carried_state else {},
+            "run": asdict(run),
+        }
+        with storing(self.path), replacing(self.path) as temporary:
+            torch.save(content, temporary)
 
-    Return an empty `Training` if there is no checkpoint, or it is damaged or has another key.
-    """
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        if checkpoint["key"] != key:
+    def read(self) -> Training:
+        """Load the file into weights, optimiser and carried state; return its progress.
+
+        Return an empty `Training` if there is no file, or it is damaged or has another key.
+        """
+        try:
+            content = torch.load(self.path, map_location="cpu", weights_only=True)
+            if content["key"] != self.key:
+                return Training()
+            run = Training(**content["run"])
+        except Exception:  # torch raises many kinds
             return Training()
-        run = Training(**checkpoint["run"])
-    except Exception:  # torch raises many kinds
-        return Training()
-    with torch.no_grad():
-        for name, weight in weights.items():
-            weight.copy_(checkpoint["weights"][name])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    if carried_state is not None:
-        carried_state.restore(checkpoint["carried"])
-    return replace(run, resumed_from=len(run.losses))
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight.copy_(content["weights"][name])
+        self.optimizer.load_state_dict(content["optimizer"])
+        if self.carried_state is not None:
+            self.carried_state.restore(content["carried"])
+        return replace(run, resumed_from=len(run.losses))

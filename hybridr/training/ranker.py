@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from ..encoders.contract import Usage, checked_texts
+from ..encoders.contract import Usage, checked_texts, longest_input
 from ..encoders.tokens import TextTokenizer, pad_rows
 from ..errors import DataError, ModelError
 from ..files.local import fingerprint, read_manifest
@@ -37,7 +37,7 @@ class Ranker(BackboneModel):
     """Width of the linear head; 0 if it may have any width, None if the ranker has no such head."""
 
     def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
-        limit = min(MAX_TOKENS, dam.max_positions)
+        limit = min(MAX_TOKENS, longest_input(dam.backbone.config))
         super().__init__(
             dam.backbone, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
         )

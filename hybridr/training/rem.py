@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..encoders.stored_models import STEMS
 from ..errors import SettingsError
 from ..families import load_member, member_names
 from ..files.local import child_path, fingerprint, require_space, sha256_of, write_json, write_manifest
@@ -62,7 +63,6 @@ CLASSES = {
     "rerank": "{}AdapterModel",
 }
 """The class that the authors' code opens a REM with."""
-CLASS_NAMES = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
 Trainable = dict[str, torch.nn.Parameter]
 TAGGING: dict[str, Any] = {"head_type": "tagging", "layers": 1, "activation_function": "tanh"}
 CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_pooler": False}
@@ -120,7 +120,7 @@ def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
             "config": config,
             "config_id": fingerprint(config)[:16],
             "hidden_size": int(ranker.config.hidden_size),
-            "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
+            "model_class": CLASSES[ranker.ranker].format(STEMS[ranker.config.model_type]),
             "model_name": None,
             "model_type": ranker.config.model_type,
             "name": NAME,
@@ -132,17 +132,17 @@ def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
     return [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]
 
 
-def add_head(ranker: Ranker, width: int, seed: int) -> None:
+def add_head(ranker: Ranker, seed: int) -> None:
     """Add a new linear head to a ranker that needs one and has none.
 
-    It has `width` outputs, unless the ranker's type fixes their number. Weights are drawn with the backbone's
-    initial standard deviation; the bias is zero. Raises ModelError for SPLADE without a masked-LM head, which
-    cannot be initialised.
+    It has as many outputs as ColBERT's published vectors, unless the ranker's type fixes their number.
+    Weights are drawn with the backbone's initial standard deviation; the bias is zero. Raises ModelError for
+    SPLADE without a masked-LM head, which cannot be initialised.
     """
     if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
         ranker.require_complete()
         return
-    head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width)
+    head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or TOKEN_DIM)
     generator = torch.Generator().manual_seed(seed)
     std = float(getattr(ranker.config, "initializer_range", 0.02))
     torch.nn.init.normal_(head.weight, std=std, generator=generator)
@@ -335,7 +335,7 @@ class RemRun:
             ranker.add_rem(self.rem)
         elif not settings.full:
             attach_fresh(ranker, design_for(settings.design, settings.rank), settings.seed)
-        add_head(ranker, TOKEN_DIM, settings.seed)
+        add_head(ranker, settings.seed)
         if settings.full:
             trainable = dict(ranker.backbone.named_parameters()) | ranker.head_weights(self.name)
         else:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..encoders.contract import (
     Usage,
     Vectors,
+    base_model_name,
     encoder_fingerprint,
     longest_input,
     weights_digest,
@@ -103,6 +104,7 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
 
     def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
         super().__init__(backbone, usage, folder)
+        self.base = base_model_name(folder)
         self.tokenizer_json = canonical_tokenizer(tokenizer)
         self.tokenizer = TextTokenizer(self.tokenizer_json)
 
@@ -207,24 +209,15 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
         weights: dict[str, torch.Tensor] = {}
         for path in weight_files(folder):
             weights |= stored_tensors(path)
-        with quiet_transformers():
-            kind = getattr(transformers, f"{STEMS[config.model_type]}{head}")
-            require_matching_size(folder, kind, config, weights)
-            model, info = kind.from_pretrained(
-                None,
-                config=config,
-                state_dict=weights,
-                attn_implementation="eager",
-                local_files_only=True,
-                output_loading_info=True,
-            )
+        kind = getattr(transformers, f"{STEMS[config.model_type]}{head}")
+        model, info = load_weights(folder, kind, config, weights)
         if surplus := sorted(key for key in info["unexpected_keys"] if ".layer." in key):
             raise ModelError(
                 f"the model {folder} has more layers than config.json says, such as {surplus[0]}",
                 hint=FETCH_AGAIN,
             )
         require_embeddings(folder, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
-    return model.float().eval(), tokenizer, set(info["missing_keys"])
+    return model, tokenizer, set(info["missing_keys"])
 
 
 def read_configuration(folder: Path) -> Any:
@@ -240,16 +233,31 @@ def read_configuration(folder: Path) -> Any:
         return make(**{name: value for name, value in record.items() if name in names})
 
 
-def require_matching_size(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Raise ModelError if the configuration describes over 8 times the weights in the files."""
-    with torch.device("meta"):
-        needed = sum(weight.numel() for weight in kind(config).parameters())
+def load_weights(
+    folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]
+) -> tuple[Any, dict[str, Any]]:
+    """Return a model of the class `kind` with these weights, in fp32, and the names that did not match.
+
+    Raises ModelError, also if the configuration describes over 8 times the weights in the files.
+    """
     present = sum(weight.numel() for weight in weights.values())
-    if needed > 8 * max(present, 1_000):
-        raise ModelError(
-            f"config.json of {folder} describes {needed:,} weights; the files hold {present:,}",
-            hint=FETCH_AGAIN,
+    with explain_errors(folder), quiet_transformers():
+        with torch.device("meta"):
+            needed = sum(weight.numel() for weight in kind(config).parameters())
+        if needed > 8 * max(present, 1_000):
+            raise ModelError(
+                f"config.json of {folder} describes {needed:,} weights; the files hold {present:,}",
+                hint=FETCH_AGAIN,
+            )
+        model, info = kind.from_pretrained(  # the weights replace the usual random initialisation
+            None,
+            config=config,
+            state_dict=weights,
+            attn_implementation="eager",
+            local_files_only=True,
+            output_loading_info=True,
         )
+    return model.float().eval(), info
 
 
 def names_file(key: str) -> bool:

@@ -24,6 +24,8 @@ class TorchBiEncoder(TextModel):
     """The part of a torch bi-encoder that an export needs; the class is `training.torch_models.BiEncoder`."""
 
     backbone: Any
+    base: str
+    """Name of the model that this one was made from."""
     tokenizer_json: str
 
     @property

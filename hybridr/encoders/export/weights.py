@@ -29,6 +29,7 @@ from ...files.local import read_within
 from ..contract import (
     Usage,
     Vectors,
+    base_model_name,
     encoder_fingerprint,
     hidden_size,
     longest_input,
@@ -209,18 +210,13 @@ class NumpyBiEncoder(TextModel):
         folder: Path | None,
         name: str = "",
     ) -> None:
-        self.weights, self._name = weights, name
+        self.weights, self.base = weights, name or base_model_name(folder)
         self.config, self.max_positions = config, longest_input(config)
         self.usage = usage
         self.folder = folder
         self.tokenizer_json = canonical_tokenizer(tokenizer)
         self.tokenizer = TextTokenizer(self.tokenizer_json)
         self.arithmetic = NumpyArithmetic(weights)
-
-    @property
-    def base(self) -> str:
-        """Return the name of the model, or of its folder."""
-        return self._name or super().base
 
     @cached_property
     def fingerprint(self) -> str:
@@ -344,7 +340,12 @@ class EnsembleBiEncoder(NumpyBiEncoder):
             )
         if {first.similarity, second.similarity} != {"cosine"}:
             raise ModelError(f"{names} cannot be joined: one compares by inner product")
-        second = second if second.usage.prefixes["document"] else without_prefixes(second)
+        if second.usage.prefixes["query"] and not second.usage.prefixes["document"]:
+            # In one graph both prefixes need the same length, and bge reads queries nearly as well without.
+            usage = replace(second.usage, prefixes={"query": "", "document": ""})
+            second = NumpyBiEncoder(
+                second.weights, second.config, second.tokenizer_json, usage, second.folder, second.base
+            )
         sides = ["", *(second.usage.prefixes[side] for side in ("query", "document"))]
         empty, query, document = (len(ids) for ids in second.tokenizer.ids(sides, None))
         if query != document:
@@ -360,17 +361,13 @@ class EnsembleBiEncoder(NumpyBiEncoder):
             for name, retriever in self.parts.items()
             for key, value in retriever.weights.items()
         }
-        super().__init__(weights | projection, first.config, first.tokenizer_json, usage, first.folder)
+        base = " + ".join(retriever.base for retriever in self.parts.values())
+        super().__init__(weights | projection, first.config, first.tokenizer_json, usage, first.folder, base)
 
     @property
     def dim(self) -> int:
         """Return the dimension of a vector."""
         return int(self.weights["components"].shape[1])
-
-    @property
-    def base(self) -> str:
-        """Return the names of both models."""
-        return " + ".join(retriever.base for retriever in self.parts.values())
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
         """Return the first encoder's token states `(n, tokens, width)` and the joined vectors `(n, dim)`.
@@ -395,18 +392,6 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         pairs = np.hstack([first, unit_length(second - self.weights["centre"])])
         result: Vectors = pairs @ self.weights["components"]
         return result
-
-
-def without_prefixes(retriever: NumpyBiEncoder) -> NumpyBiEncoder:
-    """Return a retriever that reads queries like documents, without a prefix.
-
-    In one graph both prefixes need the same length, and bge reads queries nearly as well without one.
-    """
-    if not any(retriever.usage.prefixes.values()):
-        return retriever
-    usage = replace(retriever.usage, prefixes=dict.fromkeys(retriever.usage.prefixes, ""))
-    weights, config, tokenizer = retriever.weights, retriever.config, retriever.tokenizer_json
-    return NumpyBiEncoder(weights, config, tokenizer, usage, retriever.folder, retriever.base)
 
 
 def fit_ensemble(
