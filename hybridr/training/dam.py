@@ -16,7 +16,7 @@ from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.registry import is_default
 from ..errors import DataError, ModelError
 from ..families import load_member
-from ..files.local import fingerprint, sha256_of, write_manifest
+from ..files.local import fingerprint, sha256_of
 from ..files.staging import claimed_folder, staged_folder
 from ..records import Document, Progress, silent
 from ..relevance.corpus import Source, estimate_bytes, read_source, source_record
@@ -229,16 +229,13 @@ def train_and_write(plan: DamRun, cache: TokenCache, key: str, progress: Progres
     if processes.is_main:
         with staged_folder(settings.out) as folder:  # replaces the unfinished run
             outputs = write_dam_files(plan.dam, folder) + objective.write_extra_weights(folder)
-            shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
-            outputs.append(runs.LOSSES_FILE)
-            for name in outputs:
-                (folder / name).chmod(0o644)
-            write_manifest(
+            runs.write_result(
                 folder,
+                outputs,
+                run,
                 stage=STAGE,
                 settings=runs.settings_record(settings, without=NOT_RECORDED),
                 inputs={"base": plan.base, "documents": cache.fingerprint},
-                outputs=outputs,
                 parents=[plan.base["weights"]],
                 extra={STAGE: dict(entry)},
             )

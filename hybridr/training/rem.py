@@ -16,7 +16,7 @@ import torch
 from ..encoders.stored_models import STEMS
 from ..errors import SettingsError
 from ..families import load_member, member_names
-from ..files.local import child_path, fingerprint, require_space, sha256_of, write_json, write_manifest
+from ..files.local import child_path, fingerprint, require_space, sha256_of, write_json
 from ..files.staging import claimed_folder, staged_folder
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
@@ -412,9 +412,10 @@ class RemRun:
                 files = write_dam_files(dam, folder, heads=heads, language_head=dam.has_language_head)
             else:
                 files = write_rem(self.ranker, design_for(settings.design, settings.rank), folder)
-            runs.write_steps(folder / runs.LOSSES_FILE, run)
-            write_manifest(
+            runs.write_result(
                 folder,
+                files,
+                run,
                 stage=STAGE,
                 settings=runs.settings_record(settings, without=NOT_RECORDED),
                 inputs={
@@ -424,6 +425,5 @@ class RemRun:
                     "target": self.target and self.target.fingerprint,
                     **self.ranker.origins,
                 },
-                outputs=[*files, runs.LOSSES_FILE],
                 extra={STAGE: dict(entry)},
             )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import HybridrError, ModelError
-from ..files.local import read_manifest, sha256_of, storing
+from ..files.local import read_manifest, sha256_of, storing, write_manifest
 from ..settings import Stage
 
 STATE_FOLDER = ".training"  # in the folder of the result, until the run is finished
@@ -148,3 +148,12 @@ def write_steps(path: Path, run: Training) -> None:
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(lines), encoding="utf-8")
+
+
+def write_result(folder: Path, outputs: Sequence[str], run: Training, **manifest: Any) -> None:
+    """Write losses and manifest of a finished run beside its files `outputs`, and let everyone read them."""
+    write_steps(folder / LOSSES_FILE, run)
+    names = [*outputs, LOSSES_FILE]
+    for name in names:  # the writer of safetensors lets only the owner read a file
+        (folder / name).chmod(0o644)
+    write_manifest(folder, outputs=names, **manifest)

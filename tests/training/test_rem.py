@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def test_other_backbones(judged: Judged, tmp_path: Path) -> None:
 def test_all_weights_are_trained_without_a_rem(judged: Judged, dam: Path, tmp_path: Path) -> None:
     trained = train_rem(judged, rem_settings(dam, tmp_path / "dr", full=True, steps=15))
     assert (trained.kind, trained.share) == ("whole", 1.0)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in trained.folder.iterdir()} == {0o644}
     assert trained.loss_end < trained.loss_start
     words = assemble(tmp_path / "dr").backbone.get_input_embeddings().weight
     assert not torch.equal(words, assemble(dam).backbone.get_input_embeddings().weight)
