@@ -19,7 +19,6 @@ from typing import Any
 from collection import Work
 from conditions import Condition, read_toml
 from hybridr import load_encoder
-from hybridr.encoders.registry import SOURCES, USAGE
 from hybridr.errors import DataError, HybridrError, SettingsError
 from hybridr.training.rankers import export_joined
 from layouts import LAYOUTS, as_beir
@@ -29,6 +28,9 @@ from study import HERE, Record, Section, table
 FILE = HERE / "published.toml"
 OWN = "own"
 ALL = 10**9
+SOURCES = {"en": "msmarco", "zh": "dureader"}
+USAGE = {"en": ("mean", "ip"), "zh": ("mean", "cosine")}
+"""Pooling and similarity of the checkpoints by language."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The registry: known encoders by language and size, and the published checkpoints of DDR and COCO-DR.
 
-The encoders are in `registry.toml`; their facts are from the models' cards on the hub. No revision is pinned
-there: the one fetched first is used from then on (`encoders/export/exporting.py`). Packaged encoders are also
-pinned in a package registry. All are opened without torch (`encoders/export/weights.py`).
+The rows are in `registry.toml`. The encoders' facts are from the models' cards on the hub. No revision is
+pinned there: the one fetched first is used from then on (`encoders/export/fetched_models.py`). Packaged
+encoders are also pinned in a package registry. All are opened without torch (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +78,8 @@ class KnownEncoder:
 
 PACKAGED, ALIAS = "all-MiniLM-L6-v2", "minilm"
 """The default, and its short name."""
-ROWS = Path(__file__).with_suffix(".toml")
-ENCODERS = TypeAdapter(tuple[KnownEncoder, ...]).validate_python(
-    tomllib.loads(read_within(ROWS).decode())["encoder"]
-)
+ROWS = tomllib.loads(read_within(Path(__file__).with_suffix(".toml")).decode())
+ENCODERS = TypeAdapter(tuple[KnownEncoder, ...]).validate_python(ROWS["encoder"])
 DEFAULT = next(entry for entry in ENCODERS if entry.name == PACKAGED)
 PACKAGED_LANGUAGES, MAX_TOKENS = DEFAULT.languages, DEFAULT.max_tokens
 assert DEFAULT.package is not None
@@ -151,30 +148,6 @@ def suggested_encoders(language: str) -> str:
     return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models"
 
 
-OWNER = "jingtao"
-SOURCES = {"en": "msmarco", "zh": "dureader"}
-TARGETS = {
-    "en": ("trec_covid", *(f"lotte_{part}_test" for part in ("write", "rec", "tech", "life", "sci"))),
-    "zh": ("cpr_ecom", "cpr_video", "cpr_medical", "cmedqav2"),
-}
-USAGE = {"en": ("mean", "ip"), "zh": ("mean", "cosine")}
-"""Pooling and similarity, which the checkpoints do not contain."""
-
-TITLES = {
-    "dense": "Dense",
-    "unicoil": "uniCOIL",
-    "splade": "SPLADE",
-    "colbert": "ColBERT",
-    "rerank": "Rerank",
-}
-LOSSES = ("contrast", "distil")
-COCO_OWNER = "OpenMatch"
-COCO_USAGE = ("cls", "ip")
-COCO_FORMS = ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
-"""Suffixes of COCO-DR's checkpoints: pretrained on BEIR's corpora; then trained on MS MARCO; trained without
-the pretraining; trained by BM25's negatives only."""
-
-
 @dataclass(frozen=True)
 class Published:
     """A published checkpoint of DDR or COCO-DR."""
@@ -186,11 +159,12 @@ class Published:
     """"dense", "unicoil", "splade", "colbert" or "rerank"; "any" for a DAM."""
     language: str
     """"en" or "zh"."""
-    pooling: str
-    similarity: str
-    partner: str
+    pooling: str = "mean"
+    """Like `similarity`, which a checkpoint does not contain."""
+    similarity: str = "ip"
+    partner: str = ""
     """Models it can be assembled with: names of this table, * stands for anything; empty for a full model."""
-    owner: str = OWNER
+    owner: str = "jingtao"
 
     @property
     def repository(self) -> str:
@@ -198,33 +172,11 @@ class Published:
         return f"{self.owner}/{self.name}"
 
 
-@cache
-def published_checkpoints() -> tuple[Published, ...]:
-    """Return the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and the 8 of COCO-DR.
-
-    Those of COCO-DR are full encoders with [CLS], inner product and no projection.
-    """
-    checkpoints = []
-    for language, source in SOURCES.items():
-        stem, partner = f"DAM-bert_base-mlm-{source}", f"REM-bert_base-*-{source}"
-        for name in (stem, *(f"{stem}-{target}" for target in TARGETS[language])):
-            checkpoints.append(Published(name, "dam", "any", language, *USAGE[language], partner))
-    for kind, prefix in (("rem", "REM-bert_base-{ranker}"), ("full", "{title}-bert_base")):
-        for language, source in SOURCES.items():
-            partner = f"DAM-bert_base-mlm-{source}*" if kind == "rem" else ""
-            for ranker, title in TITLES.items():
-                stem = prefix.format(ranker=ranker, title=title)
-                for form in [stem] if ranker == "rerank" else [f"{stem}-{loss}" for loss in LOSSES]:
-                    name = f"{form}-{source}"
-                    checkpoints.append(Published(name, kind, ranker, language, *USAGE[language], partner))
-    for size in ("base", "large"):
-        for form in COCO_FORMS:
-            name = f"cocodr-{size}{form}"
-            checkpoints.append(Published(name, "full", "dense", "en", *COCO_USAGE, "", COCO_OWNER))
-    return tuple(checkpoints)
+CHECKPOINTS = TypeAdapter(tuple[Published, ...]).validate_python(ROWS["checkpoint"])
+"""The 48 checkpoints of DDR, and the 8 of COCO-DR: full encoders with [CLS], inner product, no projection."""
 
 
 def published_checkpoint(source: Path | str) -> Published | None:
     """Return the published checkpoint for a name, a repository or a folder's name; None for others."""
     name = str(source).rstrip("/").rsplit("/", 1)[-1]
-    return next((entry for entry in published_checkpoints() if entry.name == name), None)
+    return next((entry for entry in CHECKPOINTS if entry.name == name), None)

@@ -107,12 +107,14 @@ def models(session: Session) -> None:
     """List models with a name: encoders by language, and published DAMs, REMs and baselines."""
     from dataclasses import asdict
 
-    from hybridr.encoders.registry import ENCODERS, published_checkpoints
+    from hybridr.encoders.registry import CHECKPOINTS, ENCODERS
 
-    modules = published_checkpoints()
     session.output.table(
         ("module", "kind", "ranker", "lang", "vectors", "goes with"),
-        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],
+        [
+            (e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner)
+            for e in CHECKPOINTS
+        ],
     )
     session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   makes an encoder of the two")
     session.output.table(
@@ -131,7 +133,7 @@ def models(session: Session) -> None:
         ],
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports it on first use")
-    models = [asdict(module) | {"repository": module.repository} for module in modules]
+    models = [asdict(module) | {"repository": module.repository} for module in CHECKPOINTS]
     session.output.result({"models": models, "encoders": [entry.to_json() for entry in ENCODERS]})
 
 

@@ -224,12 +224,10 @@ class Berm(Plain):
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Return the weighted sum of ranking loss, balance and extract."""
         objective, passages = self.objective, compared.passages
-        share = objective.process_share(compared.batch)
-        ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
-        rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]  # without padding
-        units = [find_units(row, self.ends, released=self.released) for row in rows]
-        numbers = zip(share.queries.tolist(), share.positives.tolist(), units, strict=True)
-        scored = [self.scores(*unit) for unit in numbers]
+        share, documents = objective.process_share(compared.batch), objective.batches.examples.documents
+        numbers = share.positives.tolist()
+        units = [find_units(documents[number], self.ends, released=self.released) for number in numbers]
+        scored = list(map(self.scores, share.queries.tolist(), numbers, units))
         essential = torch.tensor([int(np.argmax(scores)) if len(scores) else -1 for scores in scored])
         size = len(units)
         offset = objective.processes.rank * size

@@ -25,13 +25,10 @@ RATES = {False: 2e-5, True: 1e-5}
 
 @dataclass(frozen=True)
 class Passages:
-    """Texts that this process encoded in one call: vectors, token ids, mask and token states."""
+    """Texts that this process encoded in one call: vectors and token states."""
 
     vectors: Tensor
     """`(n, dim)`, of ColBERT `(n, limit, dim)`"""
-    ids: Tensor
-    """`(n, tokens)`"""
-    mask: Tensor
     states: Tensor | None
     """The dense ranker's token states `(n, tokens, width)` that the vectors were pooled from."""
 
@@ -193,11 +190,11 @@ class EncodedApart(Labelled):
         ids, mask = self.tensors(*batch)
         if isinstance(self.module, Dense):
             states = self.module.states(ids, mask)
-            return Passages(self.module.vectors(states, mask), ids, mask, states)
+            return Passages(self.module.vectors(states, mask), states)
         vectors: Tensor = self.module(ids, mask).float()
         if isinstance(self.module, Colbert):  # one length in all processes, which gather vectors
             vectors = torch.nn.functional.pad(vectors, (0, 0, 0, limit - vectors.shape[1]))
-        return Passages(vectors, ids, mask, None)
+        return Passages(vectors, None)
 
 
 def flops(*vectors: Tensor) -> Tensor:
