@@ -43,7 +43,7 @@ from ..relevance.gate import (
     compare_on_judged,
     read_evidence,
 )
-from .runs import STATE_FOLDER, Trained, intact_manifest, make_result, settings_record, thin_losses
+from .runs import STATE_FOLDER, Trained, intact_manifest, make_result, settings_record
 from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
 from .token_cache import GateDocuments
 
@@ -281,7 +281,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
         training = {name: getattr(dam, name) for name in names} | {
             "unseen_loss": [dam.unseen_loss_start, dam.unseen_loss_end],
-            "losses": thin_losses(dam.losses),
+            "losses": list(dam.losses),
         }
         candidate = interpolated_encoder(old, new_encoder, strength)
         return Fitted(candidate, strength, training, candidate, old, {DAM_FOLDER: dam.folder})

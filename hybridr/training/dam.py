@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -191,7 +191,7 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
             cache = build_cache(
                 through(texts), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
             )
-    cache = cache.limited(plan.settings.max_documents)
+    cache = replace(cache, order=cache.order[: plan.settings.max_documents])  # which is random
     if len(cache) < MIN_DOCUMENTS:
         raise DataError(
             f"{cache.read:,} documents hold {len(cache)} different texts; {MIN_DOCUMENTS} are needed"

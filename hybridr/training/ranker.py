@@ -189,7 +189,7 @@ class Ranker(BackboneModel):
 def read_origins(dam: Path, rem: Path | None) -> dict[str, str | None]:
     """Return the names of a DAM and a REM, and the source of the method that trained the folder."""
     folder = rem or dam
-    manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
+    manifest = read_manifest(folder) or {}
     training = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
     method = {"method": str(training["source"])} if training else {}
     return {"dam": dam.name, "rem": rem.name if rem else None, **method}

@@ -312,7 +312,7 @@ def read_trained_usage(source: Path | str) -> dict[str, str]:
     if (entry := published_checkpoint(source)) is not None:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
     folder = Path(source).expanduser()
-    manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
+    manifest = read_manifest(folder) or {}
     settings: dict[str, Any] = {}
     pooled = member_names(OBJECTIVES, on="documents", pooled=True)
     if manifest.get("stage") == "rem":

@@ -63,7 +63,7 @@ class Training:
             "steps": len(self.losses),
             "loss_start": float(np.mean(self.losses[:tenth])),
             "loss_end": float(np.mean(self.losses[-tenth:])),
-            "losses": thin_losses(self.losses),
+            "losses": self.losses[:: max(1, len(self.losses) // CURVE_POINTS)],
             "seconds": round(self.seconds, 1),
             "resumed_from": self.resumed_from,
         }
@@ -86,11 +86,6 @@ class Trained:
     seconds: float
     resumed_from: int
     reused: bool = False
-
-
-def thin_losses(losses: Sequence[float]) -> list[float]:
-    """Return 200 to 400 evenly spread losses for a manifest; all if there are fewer."""
-    return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
 
 
 def settings_record(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -73,10 +73,6 @@ class TokenCache:
 
     def __len__(self) -> int:
         return len(self.order)
-
-    def limited(self, count: int | None) -> TokenCache:
-        """Return a random sample, the first `count` documents in the cache's order; all for None."""
-        return self if count is None else replace(self, order=self.order[:count])
 
     def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the starts in `ids` of the documents `rows`, and their lengths; both `(n,)`."""

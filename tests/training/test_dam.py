@@ -62,6 +62,12 @@ def test_training_is_real_and_opens_everywhere(dam: Path, tmp_path: Path) -> Non
     assert assemble(found.folder).encode_documents(["balan bason"]).shape == (1, 32)
 
 
+def test_a_random_sample_of_the_corpus_is_trained_on(dam: Path, tmp_path: Path) -> None:
+    found = fit_dam(tiny_corpus(60), dam_settings(dam, tmp_path / "dam", steps=1, max_documents=30))
+    entry = (read_manifest(found.folder) or {})["dam"]
+    assert (found.documents, entry["read"]) == (30 - 6, 60)  # a fifth is held out
+
+
 def test_the_folder_tells_its_history(whole: DamFit) -> None:
     found, manifest = whole, read_manifest(whole.folder) or {}
     assert (manifest["stage"], manifest["settings"]["learning_rate"]) == ("dam", 1e-3)

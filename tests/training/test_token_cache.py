@@ -79,11 +79,6 @@ def test_the_order_of_reading_changes_nothing_but_places(cache: TokenCache, tmp_
     assert fewer.fingerprint != cache.fingerprint
 
 
-def test_a_sample_is_the_start_of_the_seeded_order(cache: TokenCache) -> None:
-    assert cache.limited(50).order.tolist() == cache.order[:50].tolist()
-    assert cache.limited(None) is cache
-
-
 def test_an_unfinished_or_foreign_cache_is_not_opened(tmp_path: Path) -> None:
     build_cache(tiny_corpus(10), tiny_tokenizer(), tmp_path, seed=1, key="mine")
     assert open_cache(tmp_path, "mine") is not None
