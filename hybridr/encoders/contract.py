@@ -106,8 +106,10 @@ class TokenSource(Protocol):
     def token_spans(self, text: str, limit: int) -> Sequence[Token]:
         """Return the first `limit` tokens of a text, without special ones."""
 
-    def document_room(self, max_tokens: int | None = None) -> int:
-        """Return the tokens of a document that fit besides the special ones and the prefix, at least 1."""
+    def room(self, side: str, max_tokens: int | None = None) -> int:
+        """Return the tokens of a text that fit besides the special ones and the prefix of its side
+        ("query" or "document"), at least 1.
+        """
 
 
 @dataclass(frozen=True)

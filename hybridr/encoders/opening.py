@@ -145,10 +145,6 @@ class OnnxEncoder(TextModel):
         """
         return self.tokenizer.spans(text, limit)
 
-    def document_room(self, max_tokens: int | None = None) -> int:
-        """Return the tokens of a document that fit besides the prefix. Raises what `room` raises."""
-        return self.room("document", max_tokens)
-
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         if not self.width:
             raise ModelError(f"the graph of {self.folder} has no output {STATES}", hint=EXPORT_AGAIN)

@@ -47,7 +47,7 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
     if windows is None:
         return Split(((0, len(text)),))
     source = require_tokens(encoder)
-    room = source.document_room(windows.tokens)
+    room = source.room("document", windows.tokens)
     tokens = source.token_spans(text, windows.most * room + 1)
     if len(tokens) <= room:
         return Split(((0, len(text)),))

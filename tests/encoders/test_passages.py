@@ -127,10 +127,10 @@ def test_a_megabyte(minilm: OnnxEncoder, text: str, whole: bool) -> None:
 
 
 def test_a_prefix_takes_its_room(minilm: OnnxEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = minilm.document_room(64)
+    before = minilm.room("document", 64)
     usage = replace(minilm.usage, prefixes={"query": "", "document": "passage: "})
     monkeypatch.setattr(minilm, "usage", usage)
-    assert (before, minilm.document_room(64)) == (62, 60)
+    assert (before, minilm.room("document", 64)) == (62, 60)
     text = "boats in the harbour " * 60
     parts = [text[a:b] for a, b in split(text, minilm, Windows(64, 8, 64)).spans]
     assert max(minilm.count_tokens(["passage: " + part for part in parts])) <= 64
@@ -152,7 +152,7 @@ def test_a_prefix_that_leaves_no_room_is_named(
     ):
         with pytest.raises(ModelError, match="fills all 64 tokens"):
             attempt()
-    assert minilm.document_room(128) > 0
+    assert minilm.room("document", 128) > 0
 
 
 def test_groups_hold_every_document_once_and_few_passages() -> None:

@@ -62,7 +62,7 @@ class HashingEncoder:
         words = itertools.islice(re.finditer(r"\S+", text), limit)
         return [(*word.span(), number) for number, word in enumerate(words)]
 
-    def document_room(self, max_tokens: int | None = None) -> int:
+    def room(self, side: str, max_tokens: int | None = None) -> int:
         return (max_tokens or self.max_tokens) - 2
 
     @property

@@ -55,7 +55,7 @@ class OneVector(Representation):
         if encoder.dim > limit:
             raise ModelError(f"the encoder gives {encoder.dim} dimensions, {product} takes at most {limit}")
         if spans := offers_of(encoder).spans:
-            spans.document_room(settings.max_tokens)
+            spans.room("document", settings.max_tokens)
 
     @property
     def job(self) -> dict[str, Any]:

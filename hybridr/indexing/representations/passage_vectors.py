@@ -104,7 +104,7 @@ def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows:
     """
     source = require_tokens(encoder)
     tokens = settings.max_tokens or source.max_tokens
-    half = source.document_room(tokens) // 2
+    half = source.room("document", tokens) // 2
     if settings.passage_overlap > half:
         raise SettingsError(
             f"passage_overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
