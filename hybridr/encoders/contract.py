@@ -169,8 +169,7 @@ def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
 
 def offers_of(encoder: object) -> Offers:
     """Return the abilities of an encoder; the defaults if it names none."""
-    offers: Offers = getattr(encoder, "offers", DEFAULT_OFFERS)
-    return offers
+    return getattr(encoder, "offers", DEFAULT_OFFERS)
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:

@@ -249,8 +249,7 @@ def channel_divisors(usual: NDArray[np.float32]) -> NDArray[np.float32]:
     sqrt(size of the channel / median size).
     """
     ratios = np.maximum(usual, MIN_SCALE) / max(float(np.median(usual)), MIN_SCALE)
-    divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(ratios) / 2))).astype(np.float32)
-    return divisors
+    return np.exp2(np.maximum(0, np.rint(np.log2(ratios) / 2))).astype(np.float32)
 
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:

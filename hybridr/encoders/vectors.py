@@ -106,8 +106,7 @@ def pack_bits(states: Vectors, mean: Vectors) -> Bits:
     States are compared as float16, like the stored mean, so that states stored as float16 give the same bits.
     """
     packed = np.packbits(states.astype(STORED_MEAN).astype(np.float32) > mean, axis=1)
-    padded: Bits = np.pad(packed, ((0, 0), (0, bytes_per_token(len(mean)) - packed.shape[1])))
-    return padded
+    return np.pad(packed, ((0, 0), (0, bytes_per_token(len(mean)) - packed.shape[1])))
 
 
 def mean_state(states: Iterable[Vectors], width: int) -> Vectors:

@@ -137,8 +137,7 @@ class Splade(WordRanker):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
         logits = self.model(input_ids=ids, attention_mask=mask).logits.float()
-        weights: torch.Tensor = (torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1)).amax(1)
-        return weights
+        return (torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1)).amax(1)
 
     def head_weights(self, name: str = "") -> dict[str, nn.Parameter]:
         """Return the parameters of the masked-LM head by their keys in a DAM or REM."""

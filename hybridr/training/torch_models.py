@@ -95,8 +95,7 @@ class BackboneModel(UsedModel, torch.nn.Module):
         """Run one batch of arrays without gradients, and return its vectors or scores as an array."""
         output = self.infer(*arrays)
         vectors: torch.Tensor = output[-1] if isinstance(output, tuple) else output
-        result: Vectors = vectors.float().cpu().numpy()
-        return result
+        return vectors.float().cpu().numpy()
 
 
 class BiEncoder(BackboneModel, TorchBiEncoder):

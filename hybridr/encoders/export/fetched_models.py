@@ -342,5 +342,4 @@ def dequantized(tensors: dict[str, NDArray[Any]], name: str) -> NDArray[np.float
     """Return quantised values as fp32: (byte - zero point) times scale."""
     stem = name.removesuffix(ROUNDED)
     zero, scale = (tensors[f"{stem}_{part}"].astype(np.float32) for part in ("zero_point", "scale"))
-    result: NDArray[np.float32] = (tensors[name].astype(np.float32) - zero) * scale
-    return result
+    return (tensors[name].astype(np.float32) - zero) * scale

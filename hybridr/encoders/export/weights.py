@@ -165,8 +165,7 @@ class NumpyArithmetic:
 
     def linear(self, value: Vectors, name: str) -> Vectors:
         """Return the product with a weight matrix, plus its bias."""
-        result: Vectors = value @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
-        return result
+        return value @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
 
     def norm(self, value: Vectors, name: str, epsilon: float) -> Vectors:
         """Return the layer normalisation of each row."""
@@ -390,8 +389,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
     def projected(self, first: Vectors, second: Vectors) -> Vectors:
         """Return the joined vectors before scaling; components that are left out make them shorter than 1."""
         pairs = np.hstack([first, unit_length(second - self.weights["centre"])])
-        result: Vectors = pairs @ self.weights["components"]
-        return result
+        return pairs @ self.weights["components"]
 
 
 def fit_ensemble(
