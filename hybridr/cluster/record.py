@@ -81,7 +81,7 @@ class Record(Part):
     fingerprint), their `fields`, and how they are compared. `aliases` were created or moved by hybridr.
     `original` holds the index settings to restore after the fill, `synced` the last position read in each
     shard of the source. `token_bits` is the mean state from which the bits of tokens are computed
-    (`encoders/vectors.py`); empty without bits. `refused` names documents that the engine rejected and that
+    (`encoders/derived.py`); empty without bits. `refused` names documents that the engine rejected and that
     every run tries again; the user allows the `accepted` ones to be missing. `target` says where the vectors
     are if neither in place nor next to the source. In the record of a source, `destinations` lists the uuids
     of the indices with its vectors (`is_destination_of` in `destinations.py`). `warning` names a problem that

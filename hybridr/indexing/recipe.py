@@ -15,8 +15,8 @@ from ..cluster.record import Record
 from ..cluster.record_parts import Cosines, WhitenedSpread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
+from ..encoders.derived import Whitening, read_to_end
 from ..encoders.passages import ENCODED_AT_ONCE, Split, slices_by_passages, split
-from ..encoders.vectors import Whitening, read_to_end
 from ..languages import middle_words
 from ..records import Windows
 from .representations import (

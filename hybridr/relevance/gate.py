@@ -26,7 +26,7 @@ from ..cluster.record_parts import Spread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
-from ..encoders.vectors import LEVEL, SHARE_OF_MEAN
+from ..encoders.derived import LEVEL, SHARE_OF_MEAN
 from ..errors import DataError, DownloadError, SettingsError
 from ..evaluation.evaluation import parse_measure, query_values
 from ..evaluation.label_free import (

@@ -22,8 +22,8 @@ from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..encoders.contract import Encoder, TokenEncoder, offers_of, unit_length
+from ..encoders.derived import Whitening
 from ..encoders.registry import MINILM_WHEEL
-from ..encoders.vectors import Whitening
 from ..errors import DownloadError
 from ..files.remembered import known_spread, remember_spread
 from ..indexing.terms.terms import Analysis

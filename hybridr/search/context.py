@@ -19,7 +19,7 @@ from ..cluster.retrievers.dense import to_stored_values
 from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_divisor
 from ..cluster.word_fields import SearchedField, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder, Reading, reads_tokens
-from ..encoders.vectors import Whitening, whiten
+from ..encoders.derived import Whitening, whiten
 from ..errors import DataError, SettingsError
 from ..families import load_member, member_names
 from ..indexing.representations import FAMILY as REPRESENTATIONS

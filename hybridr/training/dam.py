@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from ..encoders.export.fetched_models import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.registry import is_default
-from ..errors import DataError, ModelError
+from ..errors import DataError, ModelError, extra
 from ..families import load_member
 from ..files.local import fingerprint, sha256_of
 from ..files.staging import claimed_folder, staged_folder
@@ -27,6 +26,9 @@ from .objectives import FitsDam
 from .rankers import local_path
 from .settings import OBJECTIVES, DamSettings
 from .token_cache import SPECIAL_TOKENS, Frame, TokenCache, build_cache, open_cache
+
+with extra("train", "training a DAM"):
+    import torch
 
 KEY_VERSION = 1  # version of the procedure; raise it when results change, so that finished runs are repeated
 STAGE = "dam"

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from ..encoders.contract import Precision, Vectors
 from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.export.fetched_models import fetch_published
 from ..encoders.registry import published_checkpoint
 from ..encoders.tokens import batches, encode_ids, pad_rows
-from ..errors import ModelError, SettingsError
+from ..errors import ModelError, SettingsError, extra
 from ..families import member_names
 from ..files.local import read_manifest
 from ..records import Document, Progress, silent
@@ -30,6 +28,10 @@ from .backbone import EMBEDDINGS, TIED, Dam, RemFiles, Tensors, read_dam, read_r
 from .ranker import Pairs, Ranker, Texts, Tokens
 from .settings import OBJECTIVES, AdaptSettings
 from .torch_models import BackboneModel, BiEncoder
+
+with extra("train", "assembling DAM and REM"):
+    import torch
+    from torch import nn
 
 
 class VectorRanker(Ranker):

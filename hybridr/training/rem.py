@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..encoders.stored_models import STEMS
-from ..errors import SettingsError
+from ..errors import SettingsError, extra
 from ..families import load_member, member_names
 from ..files.local import child_path, fingerprint, require_space, sha256_of, write_json
 from ..files.staging import claimed_folder, staged_folder
@@ -39,6 +38,9 @@ from .ranker import Ranker
 from .rankers import RANKERS, CrossEncoder, Splade, local_path, read_trained_usage
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
 from .torch_models import plain_tensors
+
+with extra("train", "training a REM"):
+    import torch
 
 FORMAT = "3.2.1"  # the version of adapter-transformers whose file format this is
 UNUSED_HYPERCOMPLEX: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.encoders.vectors import Whitening
+from hybridr.encoders.derived import Whitening
 from hybridr.indexing.recipe import MIN_TEXTS, QUERY_WORDS, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.languages import middle_words

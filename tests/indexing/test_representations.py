@@ -12,7 +12,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.record import BITS_FIELD, Record
 from hybridr.cluster.retrievers.dense import vector_mapping
-from hybridr.encoders.vectors import mean_as_text
+from hybridr.encoders.derived import mean_as_text
 from hybridr.errors import ModelError, SettingsError
 from hybridr.families import member_names
 from hybridr.indexing import representations

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
-from hybridr.encoders.vectors import MAX_QUERY_TOKENS, mean_as_text, pack_bits
+from hybridr.encoders.derived import MAX_QUERY_TOKENS, mean_as_text, pack_bits
 from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.search.context import choose_signals

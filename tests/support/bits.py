@@ -8,7 +8,7 @@ import numpy as np
 
 from hybridr import Search
 from hybridr.encoders.contract import TokenEncoder, Vectors
-from hybridr.encoders.vectors import (
+from hybridr.encoders.derived import (
     ONES,
     Bits,
     heaviest_tokens,

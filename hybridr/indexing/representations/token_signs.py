@@ -8,8 +8,7 @@ from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
 from ...cluster.token_field import SOURCE_BYTES, binary_value
 from ...encoders.contract import Encoder, Reading, TokenEncoder, reads_tokens
-from ...encoders.passages import require_tokens
-from ...encoders.vectors import (
+from ...encoders.derived import (
     MAX_TOKENS,
     Bits,
     agreement,
@@ -20,6 +19,7 @@ from ...encoders.vectors import (
     mean_state,
     pack_bits,
 )
+from ...encoders.passages import require_tokens
 from ...errors import ModelError
 from ..settings import ReindexSettings
 from . import EncodedDocument, InDocValues, Sample

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...cluster.token_field import bits_query
 from ...encoders.contract import Vectors, reads_tokens
-from ...encoders.vectors import heaviest_tokens, mean_from_text, pack_bits
+from ...encoders.derived import heaviest_tokens, mean_from_text, pack_bits
 from ...indexing.terms.terms import Word
 from ..calibration import token_state_scale
 from . import Place, QueryReading, Signal

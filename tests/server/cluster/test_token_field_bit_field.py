@@ -10,7 +10,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import BITS_MAPPING, binary_value, bits_query, stored_bytes
-from hybridr.encoders.vectors import MAX_QUERY_TOKENS, MAX_TOKENS, pack_bits
+from hybridr.encoders.derived import MAX_QUERY_TOKENS, MAX_TOKENS, pack_bits
 from support.bits import late_interaction
 from support.corpus import bulk, create
 

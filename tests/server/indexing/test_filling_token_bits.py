@@ -13,7 +13,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import stored_bytes
 from hybridr.doctor.forecasting import estimated_plan
-from hybridr.encoders.vectors import mean_from_text
+from hybridr.encoders.derived import mean_from_text
 from hybridr.errors import DataError, ModelError
 from hybridr.indexing.reindexing import reindex
 from hybridr.status.standing import remove

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.encoders.vectors import (
+from hybridr.encoders.derived import (
     MAX_QUERY_TOKENS,
     MAX_TOKENS,
     agreement,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.contract import unit_length
-from hybridr.encoders.vectors import LEVEL, SHARE_OF_MEAN, Whitening
+from hybridr.encoders.derived import LEVEL, SHARE_OF_MEAN, Whitening
 
 DIM = 24
 

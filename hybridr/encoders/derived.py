@@ -1,4 +1,4 @@
-"""What becomes of an encoder's output: query vectors are whitened, states of tokens become bits.
+"""Forms derived from an encoder's output: whitened query vectors, and bits of the states of tokens.
 
 Partial whitening: directions in which an index's documents vary most count less in queries. In an encoder's
 vectors, much of the difference between documents lies in a few directions (subject, length, style), and all
