@@ -161,7 +161,7 @@ def owner_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
         fix = f"hybridr reindex {quote(source)}, then hybridr remove {quote(name)}"
         yield f"it holds vectors of an earlier index '{source}'", fix
     elif target_of(info.record).is_separate and not is_destination_of(info, statistics.source):
-        stranger = f"its record names '{source}' as its source, which does not list it: no search uses it"
+        stranger = f"its record names '{source}' as its source, which does not list it"
         yield stranger, f"find out who made it; hybridr status {quote(source)}"
     if statistics.rollover:
         yield "its alias was rolled over to an index without vectors", statistics.rollover

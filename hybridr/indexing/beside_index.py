@@ -30,7 +30,6 @@ from ..cluster.destinations import (
     destination_pattern,
     destinations,
     generation_number,
-    is_destination,
     is_destination_of,
     is_in_place,
     is_restored,
@@ -101,7 +100,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     """
     view = IndexView.of(cluster, name, destination_pattern(name), settings.alias or default_alias(name))
     named = view.index_info(name)
-    alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
+    alias = settings.alias or named.record.alias or usual_alias(named, name)
     if name != (source := named.record.source or named.name):
         view = IndexView.of(cluster, name, source, destination_pattern(source), alias)
     info = index_to_read(view, name)
@@ -151,6 +150,12 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     return Plan(
         proposal, destination, record, exists, live, requests, disk, remarks, details, cautions=cautions
     )
+
+
+def usual_alias(named: IndexInfo, name: str) -> str:
+    """Return the alias of a reindex by the name of an index: that name if it is such an alias already."""
+    is_ours = name != named.name and name.endswith(default_alias(""))
+    return name if is_ours else default_alias(name)
 
 
 def new_name(view: IndexView, info: IndexInfo) -> str:

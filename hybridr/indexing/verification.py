@@ -32,7 +32,7 @@ from ..cluster.reading import (
     source_document,
     sources_by_id,
 )
-from ..cluster.record import IndexInfo
+from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..cluster.retrievers.dense import DenseRetriever, to_stored_values
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.semantic import embedded_texts, embedding_model_id, stored_form
@@ -149,6 +149,10 @@ def compare_with_source(
         # Every id of the source is present, so equal counts mean equal ids.
         expected, count = expected_count(cluster, info, extent.rejected | deleted), cluster.count(info.name)
         differs = f"{count:,} in '{info.name}', {expected:,} expected from '{source}'"
+        if count > expected and (
+            written := cluster.count(info.name, {"bool": {"must_not": {"exists": {"field": SEQ_NO_FIELD}}}})
+        ):
+            differs += f"; clients wrote {written:,} since: hybridr sync {quote(source)}"
         findings[:0] = [Finding("count", expected, detail="" if count == expected else differs), mapping]
     if is_restored(info, source_info):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))

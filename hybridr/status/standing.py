@@ -193,8 +193,9 @@ def source_and_destinations(cluster: IndexLookup, name: str) -> tuple[str, list[
     """Return the source that `name` stands for (a source, index with vectors or alias), and the indices with
     its vectors.
 
-    The source may be gone. With vectors in place it is itself the only index with vectors. Raises NotFound,
-    and the errors of `require_belonging`.
+    The source may be gone; an index whose name is not of that source then stands for itself. With vectors in
+    place the source is itself the only index with vectors. Raises NotFound, and the errors of
+    `require_source_index`.
     """
     if not cluster.indices(name) and (generations := claiming_indices(cluster, name)):
         return name, generations
@@ -204,7 +205,8 @@ def source_and_destinations(cluster: IndexLookup, name: str) -> tuple[str, list[
     if not target_of(info.record).is_separate:
         return info.name, [info]
     if not cluster.indices(info.record.source):
-        return info.record.source, claiming_indices(cluster, info.record.source)
+        claims = claiming_indices(cluster, info.record.source)
+        return info.record.source, claims if info.uuid in {claim.uuid for claim in claims} else [info]
     source = require_source_index(cluster, info)
     return source.name, destinations(cluster, source)
 

@@ -65,7 +65,11 @@ def test_a_sound_index_passes() -> None:
         (seen({"index.blocks.write": "true"}), "index.blocks.write", '{"index.blocks.write": null}'),
         (seen({"index.blocks.read_only_allow_delete": "true"}), "cannot write", "read_only_allow_delete"),
         (seen(source=source("other")), "which does not list it", "hybridr status docs"),
-        (seen(source=source(uuid="another")), "which does not list it", "hybridr status docs"),
+        (
+            seen(source=source(uuid="another")),
+            "it holds vectors of an earlier index 'docs'",
+            "hybridr reindex docs, then hybridr remove docs-hybridr",
+        ),
         (seen(source=None), "its source 'docs' is gone", "restore the source first"),
         (seen(record={"in_place": True}), "a copy of 'docs', with its record", "hybridr sync docs-hybridr"),
     ],

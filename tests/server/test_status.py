@@ -65,6 +65,14 @@ def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(clust
         found = status(cluster, name)
         assert (found.source, found.documents) == (index_name, None)
         assert (found.holdings[0].lag, found.holdings[0].writes) == (None, None)
+    # The same in a cluster where a snapshot of it was restored under another name.
+    copy = f"{index_name}-restored"
+    cluster.request("PUT", path_of(destination, "_settings"), {"index.blocks.write": True})
+    cluster.request("PUT", path_of(destination, "_clone", copy), {"settings": {"index.blocks.write": None}})
+    assert [held.index for held in status(cluster, copy).holdings] == [copy]
+    assert "holds the only copy" in remove(cluster, copy, dry_run=True)["refusal"]["message"]
+    assert remove(cluster, copy, discard=True)["indices"] == [copy]
+    assert cluster.exists(destination)
 
 
 def test_status_knows_the_encoders_folder(cluster, index_name, tiny, cli):

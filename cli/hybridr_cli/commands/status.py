@@ -30,7 +30,7 @@ def status(session: Session, name: ReindexedName) -> None:
     for holding in result.holdings:
         show_holding(session, result.source, holding)
     if not result.holdings:
-        out.line(f"no index with vectors; hybridr reindex {quote(result.source)} makes one")
+        out.line(f"no index with vectors; hybridr reindex {quote(name)} makes one")
     if result.rollover:
         out.line(f"ROLLED OVER: {result.rollover}")
     for index_name, pipelines in result.final_pipelines.items():

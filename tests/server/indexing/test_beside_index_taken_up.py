@@ -5,6 +5,7 @@ from __future__ import annotations
 from hybridr import ReindexSettings
 from hybridr.cluster.destinations import MAX_EVENTS, write_record
 from hybridr.indexing.reindexing import reindex, sync
+from hybridr.indexing.rollback import rollback
 from support.corpus import delete, put, reindexed, sources, update
 from support.hashing import HashingEncoder
 
@@ -26,3 +27,12 @@ def test_an_index_with_old_writes_of_clients_is_not_taken_up_however_much_happen
     assert third.destination not in (first.destination, second.destination)
     cluster.refresh(alias)
     assert sources(cluster, alias) == before
+
+
+def test_a_reindex_by_our_alias_on_the_source_moves_that_alias(cluster, index_name):
+    """After a rollback it made an alias `…-hybridr-hybridr`, and clients went on without vectors."""
+    first = reindexed(cluster, index_name, 4)
+    rollback(cluster, index_name)
+    again = reindex(cluster, str(first.alias), HashingEncoder())
+    assert (again.alias, again.destination, again.switched) == (first.alias, first.destination, True)
+    assert [info.name for info in cluster.indices(str(first.alias))] == [first.destination]

@@ -42,7 +42,11 @@ def test_an_untouched_pair_agrees_and_one_document_too_many_is_counted(cluster, 
 
     # One document too many is counted.
     put_documents(cluster, filled, [COUNT + 1])
-    assert f"{COUNT + 1} in" in "".join(found(cluster, index_name).problems())
+    problems = "".join(found(cluster, index_name).problems())
+    assert f"{COUNT + 1} in" in problems
+    assert problems.endswith(f"clients wrote 1 since: hybridr sync {index_name}")
+    sync(cluster, index_name, HashingEncoder())
+    assert found(cluster, index_name).ok
 
 
 COMPANIONS = {"hybridr_seq_no": 7, "hybridr_encoder": HashingEncoder().fingerprint}
