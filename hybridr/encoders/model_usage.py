@@ -56,12 +56,9 @@ MODEL_OPTIONS: Table = {
 }
 TOKENIZER_OPTIONS: Table = LOADING | dict.fromkeys(("model_max_length", "use_fast", "padding_side"), ANY)
 OPTIONS: Mapping[str, Table] = {
-    "model_args": MODEL_OPTIONS,
-    "model_kwargs": MODEL_OPTIONS,
-    "tokenizer_args": TOKENIZER_OPTIONS,
-    "processor_kwargs": TOKENIZER_OPTIONS,
-    "config_args": LOADING,
-    "config_kwargs": LOADING,
+    **dict.fromkeys(("model_args", "model_kwargs"), MODEL_OPTIONS),
+    **dict.fromkeys(("tokenizer_args", "processor_kwargs"), TOKENIZER_OPTIONS),
+    **dict.fromkeys(("config_args", "config_kwargs"), LOADING),
 }
 POOLING_MODES = {
     "pooling_mode_cls_token": "cls",

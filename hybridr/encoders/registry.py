@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,6 @@ class KnownEncoder:
     def repository(self) -> str:
         """Return the name of the repository on the hub."""
         return f"{self.owner}/{self.name}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON-compatible values."""
-        return asdict(self) | {"repository": self.repository}
 
 
 PACKAGED, ALIAS = "all-MiniLM-L6-v2", "minilm"

@@ -26,7 +26,6 @@ from .contract import Vectors
 # not be reported; set the variable to 0 to allow it. OpenVINO's package reads another variable.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-NO_ENTRIES: dict[str, str] = {}
 MAPPED = {"session.use_memory_mapped_ort_model": "1", "session.use_ort_model_bytes_for_initializers": "1"}
 MIN_MAPPED_BYTES = 16_000_000  # smaller graphs open fast enough without a copy
 MAX_COPIES = 4  # optimised graphs in the cache, each as large as its encoder
@@ -40,7 +39,7 @@ LARGEST_BYTES = bytes.fromhex(
 """A graph that multiplies four uint8 `a` with four times 127; test_quantization.py builds it."""
 
 
-def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES, optimised: Path | None = None) -> Any:
+def open_session(graph: Path, entries: Mapping[str, str] | None = None, optimised: Path | None = None) -> Any:
     """Open a graph by ONNX Runtime; each calling thread runs its own batch, with one copy of the weights.
 
     Threads within a product would spin while waiting for each other. `entries` are further options of the
@@ -54,7 +53,7 @@ def open_session(graph: Path, entries: Mapping[str, str] = NO_ENTRIES, optimised
     options.log_severity_level = 3  # errors only: the library prints nothing
     limit_memory()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    for name, value in entries.items():
+    for name, value in (entries or {}).items():
         options.add_session_config_entry(name, value)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)

@@ -220,11 +220,6 @@ class Dam:
     heads: Tensors = field(default_factory=dict)
     """Weights of ranker heads, which full models trained without a REM have."""
 
-    @property
-    def backbone(self) -> Any:
-        """The encoder without the masked-LM head."""
-        return self.model.base_model
-
 
 def read_dam(folder: Path) -> Dam:
     """Read a DAM folder to the CPU. Raises ModelError if it is missing, damaged, or of another kind."""

@@ -62,6 +62,9 @@ def write_graph_folder(
     """
     if model.tokens.definition is None:
         raise ModelError("the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json")
+    if precision != "fp32" and kind is not PairScorer:
+        name = kind.entry.replace("_", " ")
+        raise ModelError(f"a {name} is exported in fp32", hint="--precision fp32")
     inputs = model.input_names if kind is PairScorer else ["input_ids", "attention_mask"]
     opset = SCATTERING_OPSET if kind is SparseEncoder else OPSET
     with staged_folder(folder) as staged:
@@ -122,8 +125,6 @@ def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str]
 
 def export_sparse(ranker: Any, folder: Path, precision: Precision = "fp32") -> Path:
     """Export uniCOIL or SPLADE into `folder`, replacing it; return its path. Raises ModelError."""
-    if precision != "fp32":
-        raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
 
     def parity(opened: SparseEncoder) -> dict[str, Any]:
         """Compare the exported graph's weights with torch's and return the differences. Raises ModelError."""
@@ -218,8 +219,6 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
 
 def export_multi_vector(ranker: Any, folder: Path, precision: Precision = "fp32") -> Path:
     """Export ColBERT into `folder`, which is replaced as a whole, and return its path. Raises ModelError."""
-    if precision != "fp32":
-        raise ModelError("a multi-vector encoder is exported in fp32", hint="--precision fp32")
 
     def parity(opened: MultiVectorEncoder) -> dict[str, Any]:
         """Compare the graph's token vectors with torch's and return the differences. Raises ModelError."""

@@ -37,9 +37,9 @@ class Ranker(BackboneModel):
     """Width of the linear head; 0 if it may have any width, None if the ranker has no such head."""
 
     def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
-        limit = min(MAX_TOKENS, longest_input(dam.backbone.config))
+        limit = min(MAX_TOKENS, longest_input(dam.model.config))
         super().__init__(
-            dam.backbone, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
+            dam.model.base_model, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
         )
         self.special_tokens = dam.special_tokens
         words = Tokenizer.from_str(dam.tokenizer).get_vocab() if dam.tokenizer else {}

@@ -134,7 +134,8 @@ def models(session: Session) -> None:
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports it on first use")
     models = [asdict(module) | {"repository": module.repository} for module in CHECKPOINTS]
-    session.output.result({"models": models, "encoders": [entry.to_json() for entry in ENCODERS]})
+    encoders = [asdict(entry) | {"repository": entry.repository} for entry in ENCODERS]
+    session.output.result({"models": models, "encoders": encoders})
 
 
 def origin(entry: KnownEncoder) -> str:
