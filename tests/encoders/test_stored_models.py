@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hybridr.encoders.export.exporting import export
+from hybridr.encoders.export.weights import open_without_torch
 from hybridr.errors import ModelError
 from hybridr.training.torch_models import read_retriever
 from support.tiny import Payload, damage_json, tiny_retriever
@@ -44,6 +45,15 @@ def test_a_pickle_that_would_make_a_file_is_refused(save: Callable[..., Any], so
         read_retriever(source)
     assert "trust" in str(caught.value.hint)
     assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "hidden_size", "num_attention_heads"])
+def test_without_torch_a_configuration_that_lacks_a_size_is_refused(name: str, source: Path) -> None:
+    record = json.loads((source / "config.json").read_text())
+    del record[name]
+    (source / "config.json").write_text(json.dumps(record))
+    with pytest.raises(ModelError, match=f"cannot be opened: .*{name}"):
+        open_without_torch(source)
 
 
 @pytest.mark.parametrize("keep", [0, 100, -1000])
