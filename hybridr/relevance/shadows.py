@@ -21,7 +21,7 @@ from ..evaluation.label_free import overlap, rank_biased_overlap
 from ..evaluation.report import html_page, html_table
 from ..files.local import append_private, numbered_lines, parsed_json
 from ..files.remembered import SHADOWS, file_of_index
-from ..records import Qrels, Query
+from ..records import Qrels, Query, Run
 
 COMPARED = 10  # hits
 MAX_KEPT = 20_000  # requests
@@ -239,17 +239,12 @@ def evaluate_judged(
     if judgements is None or not any(judgements[1].get(query.query_id) for query in queries):
         return None
     measured = {query.query_id: requests[query.text] for query in queries}
-    runs = {
-        "today": {query_id: run_from_ids(request.old) for query_id, request in measured.items()},
-        "hybridr": {query_id: run_from_ids(request.new) for query_id, request in measured.items()},
-    }
+    runs: dict[str, Run] = {"today": {}, "hybridr": {}}
+    for query_id, request in measured.items():
+        for name, ids in (("today", request.old), ("hybridr", request.new)):
+            runs[name][query_id] = {doc_id: 1 / rank for rank, doc_id in enumerate(ids, 1)}
     qrels = {query_id: grades for query_id, grades in judgements[1].items() if query_id in measured}
     return evaluate(runs, queries, qrels, ["nDCG@10"])
-
-
-def run_from_ids(ids: Sequence[str]) -> dict[str, float]:
-    """Return document ids, best first, as a run of one query: document id -> score."""
-    return {doc_id: 1 / rank for rank, doc_id in enumerate(ids, 1)}
 
 
 class ShadowFile:

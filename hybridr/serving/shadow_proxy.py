@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from queue import Empty, Full, Queue
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import orjson
 from fastapi import Request, Response
@@ -46,13 +46,8 @@ PAUSE_FACTOR = 3  # pause / work of the thread, which takes a quarter of a core 
 SLOW_S = 2.0  # a slower answer of the other ranking is a failure
 
 
-class ClientExchange(NamedTuple):
-    """A client's request and the cluster's answer."""
-
-    address: SearchAddress
-    upstream: ClientRequest
-    answer: ClusterAnswer
-    took_ms: float
+ClientExchange: TypeAlias = tuple[SearchAddress, ClientRequest, ClusterAnswer, float]
+"""A client's request, the cluster's answer, and its milliseconds."""
 
 
 class ShadowingProxy(Proxy):
@@ -80,7 +75,7 @@ class ShadowingProxy(Proxy):
         answer = await self.send(request, upstream)
         if not self.stopped and answer.status < BAD_REQUEST and random.random() < self.share:  # noqa: S311
             try:
-                self._waiting.put_nowait(ClientExchange(address, upstream, answer, milliseconds_since(began)))
+                self._waiting.put_nowait((address, upstream, answer, milliseconds_since(began)))
             except Full:
                 self._skipped += 1
         return response_of(answer)

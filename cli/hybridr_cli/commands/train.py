@@ -25,33 +25,29 @@ if TYPE_CHECKING:
 dam = group("dam", "Train a domain module (DAM) on documents without labels.")
 
 
-@dataclass(frozen=True)
-class DocumentOptions:
-    """The options for where the documents are; exactly one is needed."""
-
-    index: Annotated[str | None, typer.Option(help="Index to read documents from.")] = None
-    beir: Annotated[Path | None, typer.Option(help="BEIR folder instead of --index.")] = None
+@verb(dam, "train", cluster=True)
+def train_domain(
+    session: Session,
+    index: Annotated[str | None, typer.Option(help="Index to read documents from.")] = None,
+    beir: Annotated[Path | None, typer.Option(help="BEIR folder instead of --index.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(help="NAME.jsonl, or lines docid<TAB>text, plain or gzip; instead of --index."),
-    ] = None
-
-
-@verb(dam, "train", cluster=True)
-def train_domain(session: Session, place: DocumentOptions, settings: DamSettings) -> None:
+    ] = None,
+    *,
+    settings: DamSettings,
+) -> None:
     """Train a DAM without labels, from a source DAM; the same command resumes."""
     from hybridr.errors import SettingsError
     from hybridr.relevance.corpus import CorpusFile
     from hybridr.training.dam import fit_dam
 
-    places: list[Any] = [value for value in asdict(place).values() if value is not None]
-    if len(places) != 1:
+    if [index, beir, file].count(None) != 2:
         raise SettingsError(
             "one source of documents is needed", hint="--index NAME, --beir FOLDER or --file FILE"
         )
-    source: Source = CorpusFile(places[0], settings.fields)
-    if place.index is not None:
-        source = (session.connect(), place.index)
+    path = beir or file
+    source: Source = CorpusFile(path, settings.fields) if path else (session.connect(), str(index))
     fit = fit_dam(source, settings, progress=session.output.progress)
     output = session.output
     show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
@@ -84,53 +80,32 @@ class LabelOptions:
     ] = None
 
 
-@dataclass(frozen=True)
-class TargetOptions:
-    """The options for a target domain whose vectors should be indistinguishable from the labels' (MoDIR)."""
-
+@verb(rem, "train", cluster=True)
+def train_relevance(
+    session: Session,
+    labels: LabelOptions,
     invariant_to: Annotated[
         str | None, typer.Option(help="Index, BEIR folder or JSONL of the domain to be invariant to.")
-    ] = None
+    ] = None,
     target_queries: Annotated[
         Path | None,
         typer.Option(
             help="With --invariant-to: queries of that domain, one per line.",
             show_default="made from its documents",
         ),
-    ] = None
-
-    def read_target(self, session: Session, seed: int) -> TargetDomain | None:
-        """Return the target domain, None without one. Raise SettingsError, DataError."""
-        from hybridr.errors import SettingsError
-        from hybridr.files.formats import read_query_log
-        from hybridr.relevance.corpus import CorpusFile, read_target
-
-        if self.invariant_to is None:
-            if self.target_queries is not None:
-                raise SettingsError("--target-queries needs --invariant-to, whose queries they are")
-            return None
-        path = Path(self.invariant_to)
-        if path.exists():
-            source: Source = CorpusFile(path)
-        else:
-            source = (session.connect(), self.invariant_to)
-        queries = read_query_log(self.target_queries)
-        return read_target(path.name, source, queries, seed=seed, progress=session.output.progress)
-
-
-@verb(rem, "train", cluster=True)
-def train_relevance(
-    session: Session, labels: LabelOptions, domain: TargetOptions, settings: RemSettings
+    ] = None,
+    *,
+    settings: RemSettings,
 ) -> None:
     """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
     from hybridr.training.judged import read_labels
     from hybridr.training.rem import train_rem
     from hybridr.training.settings import require_method
 
-    require_method(settings, invariant=domain.invariant_to is not None)
+    require_method(settings, invariant=invariant_to is not None)
     output = session.output
     judgements = read_labels(labels.beir, labels.split, labels.qrels, labels.queries, labels.corpus)
-    target = domain.read_target(session, settings.seed)
+    target = read_domain(session, invariant_to, target_queries, settings.seed)
     ranking: dict[str, Any] = {"rank": None, "source": "bm25"}  # in this process
     if labels.index:
         search = session.index(labels.index).open_search("lexical")
@@ -149,6 +124,24 @@ def train_relevance(
     output.line(f"folder     {training.folder}")
     output.line(f"next       {next_step(settings.dam, training)}")
     output.result(asdict(training) | {"folder": str(training.folder)})
+
+
+def read_domain(session: Session, name: str | None, queries: Path | None, seed: int) -> TargetDomain | None:
+    """Return the target domain, whose vectors should be indistinguishable from the labels' (MoDIR); None
+    without a name. Raise SettingsError, DataError.
+    """
+    from hybridr.errors import SettingsError
+    from hybridr.files.formats import read_query_log
+    from hybridr.relevance.corpus import CorpusFile, read_target
+
+    if name is None:
+        if queries is not None:
+            raise SettingsError("--target-queries needs --invariant-to, whose queries they are")
+        return None
+    path = Path(name)
+    source: Source = CorpusFile(path) if path.exists() else (session.connect(), name)
+    progress = session.output.progress
+    return read_target(path.name, source, read_query_log(queries), seed=seed, progress=progress)
 
 
 def next_step(dam: str, training: RemTraining) -> str:
