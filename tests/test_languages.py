@@ -19,40 +19,26 @@ from hybridr.languages import (
 )
 
 SAMPLES = {
-    "en": "The engine of the old boat was loud, and we could not hear what the captain said to us at "
-    "the bridge.",
-    "de": "Der Motor des alten Bootes war laut, und wir konnten nicht hören, was der Kapitän auf der "
-    "Brücke sagte.",
-    "fr": "Le moteur du vieux bateau était bruyant et nous ne pouvions pas entendre ce que disait le "
-    "capitaine.",
-    "es": "El motor del viejo barco era ruidoso y no podíamos oír lo que decía el capitán en el "
-    "puente de mando.",
+    "en": "The engine of the old boat was loud, and we could not hear what the captain said to us.",
+    "de": "Der Motor des alten Bootes war laut, und wir konnten nicht hören, was der Kapitän sagte.",
+    "fr": "Le moteur du vieux bateau était bruyant et nous ne pouvions pas entendre le capitaine.",
+    "es": "El motor del viejo barco era ruidoso y no podíamos oír lo que decía el capitán en el puente.",
     "it": "Il motore della vecchia barca era rumoroso e non potevamo sentire quello che diceva il capitano.",
-    "pt": "O motor do velho barco era barulhento e não podíamos ouvir o que o capitão dizia na ponte "
-    "do navio.",
+    "pt": "O motor do velho barco era barulhento e não podíamos ouvir o que o capitão dizia na ponte.",
     "nl": "De motor van de oude boot was luid en wij konden niet horen wat de kapitein op de brug zei.",
     "sv": "Motorn i den gamla båten var högljudd och vi kunde inte höra vad kaptenen sade från bryggan.",
-    "da": "Motoren i den gamle båd var meget støjende, og vi kunne ikke høre, hvad kaptajnen sagde "
-    "fra broen, da han blev kaldt op af styrmanden.",
-    "fi": "Vanhan veneen moottori oli niin kovaääninen, että emme kuulleet, mitä kapteeni sanoi, kun "
-    "hän oli ja seisoi.",
-    "hu": "A régi hajó motorja hangos volt, és nem hallottuk, hogy mit mond a kapitány, mert az "
-    "ablak is nyitva volt.",
-    "ro": "Motorul bărcii vechi era zgomotos și nu am putut auzi ce spune căpitanul care este pe "
-    "punte cu noi.",
-    "cs": "Motor staré lodi byl hlučný a my jsme neslyšeli, co kapitán říká, protože se na můstku "
-    "také zpívalo od rána.",
-    "pl": "Silnik starej łodzi był głośny i nie słyszeliśmy, co mówi kapitan, który jest na mostku "
-    "od rana, oraz jego syn.",
-    "tr": "Eski teknenin motoru çok gürültülüydü ve kaptanın ne dediğini bir türlü duyamadık, ama bu "
-    "bizim için sorun değil.",
-    "id": "Mesin kapal tua itu berisik dan kami tidak dapat mendengar apa yang dikatakan oleh kapten "
-    "di anjungan.",
+    "da": "Motoren i den gamle båd var meget støjende, og vi kunne ikke høre, hvad kaptajnen sagde.",
+    "fi": "Vanhan veneen moottori oli niin kovaääninen, että emme kuulleet, mitä kapteeni sanoi.",
+    "hu": "A régi hajó motorja hangos volt, és nem hallottuk, hogy mit mond a kapitány a hídon.",
+    "ro": "Motorul bărcii vechi era zgomotos și nu am putut auzi ce spune căpitanul care este pe punte.",
+    "cs": "Motor staré lodi byl hlučný a my jsme neslyšeli, co kapitán říká, protože spal.",
+    "pl": "Silnik starej łodzi był głośny i nie słyszeliśmy, co mówi kapitan, który jest na mostku od rana.",
+    "tr": "Eski teknenin motoru çok gürültülüydü ve kaptanın ne dediğini bir türlü duyamadık.",
+    "id": "Mesin kapal tua itu berisik dan kami tidak dapat mendengar apa yang dikatakan oleh kapten.",
     "zh": "旧船的发动机声音很大,我们听不见船长在驾驶台上说了什么。",
     "ja": "古い船のエンジンはうるさくて、船長がブリッジで何を言ったのか聞こえませんでした。",
     "ko": "낡은 배의 엔진이 시끄러워서 선장이 함교에서 무슨 말을 했는지 들을 수 없었다.",
-    "ru": "Двигатель старой лодки был очень громким, и мы не слышали, что говорил капитан, когда "
-    "вышел этот приказ.",
+    "ru": "Двигатель старой лодки был очень громким, и мы не слышали, что говорил капитан, когда вышел.",
     "uk": "Двигун старого човна був гучний, і ми не чули, що казав капітан на містку під час їхньої розмови.",
     "bg": "Двигателят на старата лодка беше шумен и не можехме да чуем какво казва капитанът на мостика.",
     "el": "Η μηχανή του παλιού σκάφους ήταν θορυβώδης και δεν ακούγαμε τι έλεγε ο καπετάνιος.",
@@ -87,13 +73,11 @@ def test_chinese_that_quotes_one_japanese_word_is_chinese():
 
 
 def test_the_majority_wins_and_its_share_is_told():
-    guess = guess_language([SAMPLES["de"]] * 3 + [SAMPLES["en"], "12345", ""])
-    assert guess == ("de", 0.75, 4)
+    assert guess_language([SAMPLES["de"]] * 3 + [SAMPLES["en"], "12345", ""]) == ("de", 0.75, 4)
 
 
 def test_titles_are_read_together_when_none_tells_alone():
-    guess = guess_language(["Theory of games", "Notes on sets", "Limits for sums"])
-    assert guess == ("en", 1.0, 0)
+    assert guess_language(["Theory of games", "Notes on sets", "Limits for sums"]) == ("en", 1.0, 0)
 
 
 def test_no_texts():
@@ -114,8 +98,7 @@ def test_analyzers(code, analyzer):
 
 
 def test_every_language_that_is_guessed_has_an_analyser_or_is_known_to_have_none():
-    spelled_otherwise = {"nb", "pt-br", "ckb"}
-    assert set(ANALYZERS) - set(identifier().labels) == spelled_otherwise
+    assert set(ANALYZERS) - set(identifier().labels) == {"nb", "pt-br", "ckb"}
     assert set(SAMPLES) - set(ANALYZERS) == {"pl", "uk", "he"}
 
 

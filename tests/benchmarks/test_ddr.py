@@ -61,9 +61,7 @@ def test_rows_of_several_seeds_go_on_from_their_results(tmp_path, capsys, monkey
     vectors_of = {name: json.dumps(found[max(found)]["queries"]["dense"]) for name, found in rows.items()}
     assert len(set(vectors_of.values())) > len(rows) // 2, vectors_of  # rows are models of their own
     assert first["other"]["rows"]["ddr@fast"]["1"]["key"] != first["other"]["rows"]["ddr"]["1"]["key"]
-    assert all(
-        len(one["queries"]["hybrid"].split()) == 8 for found in rows.values() for one in found.values()
-    )
+    assert all(len(row["queries"]["hybrid"].split()) == 8 for of in rows.values() for row in of.values())
     assert {"steps", "seconds", "loss_end"} <= first["target"]["training"].popitem()[1].keys()
     capsys.readouterr()
 

@@ -42,9 +42,7 @@ def cmedqa(folder: Path) -> None:
     (folder / "question.csv").write_text(
         "question_id,content\n1,头痛,怎么办\n2,发烧\n3,别的\n", encoding="utf-8"
     )
-    (folder / "test_candidates.txt").write_text(
-        "question_id,ans_id,cnt,label\n1,7,0,1\n1,8,1,0\n2,8,0,1\n", encoding="utf-8"
-    )
+    (folder / "test_candidates.txt").write_text("question_id,ans_id,cnt,label\n1,7,0,1\n1,8,1,0\n2,8,0,1\n")
 
 
 FOLDERS: dict[Any, tuple[Any, ...]] = {

@@ -139,10 +139,7 @@ def test_figures_of_rankings_in_the_manual_come_from_committed_results(page: Pat
 def test_the_same_values_give_the_same_plot(record: dict[str, Any], tmp_path: Path) -> None:
     changes = report.changes_of(record)
     assert changes == {
-        "hybrid": {
-            "cisi": pytest.approx((0.02, 0.01, 0.03)),
-            "lisa": pytest.approx((-0.03, -0.04, -0.02)),
-        }
+        "hybrid": {"cisi": pytest.approx((0.02, 0.01, 0.03)), "lisa": pytest.approx((-0.03, -0.04, -0.02))}
     }
     for name in ("a.svg", "b.svg"):
         report.draw(tmp_path / name, changes, report.identity(changes))

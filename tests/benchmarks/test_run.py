@@ -119,8 +119,7 @@ def test_a_failure_is_explained_elsewhere_and_does_not_stop_the_rest(bench: Any,
 def test_an_interruption_says_what_is_kept(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     bench.measured["two"] = KeyboardInterrupt()
     assert bench() == (130, ["one", "two"])
-    said = capsys.readouterr().err
-    assert "interrupted in two; finished and kept: one; 2 left" in said
+    assert "interrupted in two; finished and kept: one; 2 left" in capsys.readouterr().err
     assert not (bench.results / "failed").exists()
     bench.measured.clear()
     assert bench() == (0, ["two", "three"])
@@ -156,9 +155,7 @@ def test_the_choice_of_queries_is_random_and_stays(collections: Path, tmp_path: 
     first = read_qrels(collection.choose_queries(work))
     assert len(first) == 3
     assert read_qrels(collection.choose_queries(work)) == first
-    other = collection.Work(
-        replace(CONDITION, queries=3, seed=1), *[collections / "one", tmp_path / "b", "one"]
-    )
+    other = collection.Work(replace(CONDITION, queries=3, seed=1), collections / "one", tmp_path / "b", "one")
     assert read_qrels(collection.choose_queries(other)) != first
     whole = collection.Work(CONDITION, collections / "one", tmp_path / "c", "one")
     assert collection.choose_queries(whole) == collections / "one" / "qrels" / "test.tsv"

@@ -34,8 +34,7 @@ def test_a_study_says_what_it_asks_and_takes(name: str) -> None:
     found = study.open_study(name)
     assert f"python benchmarks/run.py {name}" in (found.__doc__ or "")
     assert len(study.question_of(study.study_files()[name])) < 100
-    parser = argparse.ArgumentParser()
-    found.options(parser)
+    found.options(argparse.ArgumentParser())
     assert callable(found.measure)
     for section in found.SECTIONS:
         assert f"python benchmarks/run.py {name}" in section.command

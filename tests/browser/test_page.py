@@ -180,5 +180,4 @@ def test_every_control_has_a_name_and_a_focus(browser: webdriver.Chrome) -> None
         if control.is_displayed():
             assert control.accessible_name, control.get_attribute("outerHTML")
     browser.find_element(By.ID, "judge-name").send_keys(Keys.TAB)
-    outline = browser.switch_to.active_element.value_of_css_property("outline-style")
-    assert outline != "none"
+    assert browser.switch_to.active_element.value_of_css_property("outline-style") != "none"

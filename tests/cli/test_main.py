@@ -22,8 +22,6 @@ WAITED_FOR = "threading.Thread(target=lambda: (time.sleep(0.5), print('waited fo
 )
 def test_it_ends_with_its_code_and_what_was_left_to_do(arguments, code, work, said):
     program = f"{BEGIN}{work}sys.argv[1:] = {arguments}\ncommand()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (code, ["the end"])
     assert [line for line in done.stdout.splitlines() if line == "waited for"] == said

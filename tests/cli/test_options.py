@@ -16,7 +16,6 @@ import hybridr.settings
 import hybridr_cli
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError
-from hybridr.search.settings import SearchSettings
 from hybridr.settings import TABLES, NoOption, Option, Stage
 from hybridr.training.settings import RemSettings
 from hybridr_cli.options import (
@@ -120,19 +119,9 @@ def test_help_and_default_are_those_of_the_field() -> None:
 
 
 def test_a_verb_may_take_some_fields_only_and_say_what_they_are_without() -> None:
-    options = options_from(
-        Annotated[DemoSettings, Only("depth", "m", alias="the one before", depth="as before")]
-    )
+    options = options_from(Annotated[DemoSettings, Only("depth", "m", alias="none", depth="as before")])
     assert list(options) == ["depth", "m"], "named, also a field that is no option elsewhere"
     assert options["depth"].show_default == "as before"
-
-
-def test_a_new_field_is_an_option_with_no_other_change() -> None:
-    class Wider(SearchSettings):
-        novelty: Literal["low", "high"] = Field("low", description="how new hits are")
-
-    before, after = options_from(SearchSettings), options_from(Wider)
-    assert list(after) == [*before, "novelty"]
 
 
 def test_a_verb_gets_settings_resolved_and_the_rest_as_given(monkeypatch, tmp_path) -> None:

@@ -68,8 +68,7 @@ def test_of_several_processes_one_speaks(capsys, monkeypatch) -> None:
     assert main(["settings", "--json"]) == 0
     assert main(["settings"]) == 0
     assert main(["inspect"]) == 2
-    found = capsys.readouterr()
-    assert found.out == ""
+    assert capsys.readouterr().out == ""
 
 
 OBEYED = "\x1b[2J\x1b]52;c;aGk=\x07\x9b31m\x00\x7f\u202eevil\u2066\ud800\r\x08"
@@ -117,11 +116,7 @@ def test_no_id_writes_a_line_of_its_own(doc_id: str, capsys: pytest.CaptureFixtu
     out.warning(f"warning: {doc_id}")
     out.error(f"no document {doc_id}", f"look for {doc_id}\nhint: sudo reboot")
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in lines if not line.startswith("  ")] == [
-        "warning",
-        "error",
-        "hint",
-    ]
+    assert [line.split(":")[0] for line in lines if not line.startswith("  ")] == ["warning", "error", "hint"]
 
 
 def unquoted_arguments(path: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(folder: Path, **cluster: Any) -> Path:
     """Write a settings file for the cluster."""
     file = folder / "hybridr.toml"
-    values = "".join(
-        f"{name} = {str(value).lower() if isinstance(value, bool) else repr(value)}\n"
-        for name, value in cluster.items()
-    )
+    values = "".join(f"{name} = {json.dumps(value)}\n" for name, value in cluster.items())
     file.write_text(f"[cluster]\n{values}", encoding="utf-8")
     return file
 

@@ -66,9 +66,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         ("node stop --all --name mine", "--name does not go with --all"),
     ],
 )
-def test_an_option_without_effect_is_a_usage_error(
-    command: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_option_without_effect_is_a_usage_error(command, message, capsys, monkeypatch):
     """They were ignored: rules were listed, and a server without an index began to serve."""
     monkeypatch.setenv("HYBRIDR_URL", "http://127.0.0.1:9")
     assert hybridr_cli.main(command.split()) == 2

@@ -49,10 +49,7 @@ def test_failures_of_the_package_become_our_own(raised, kind, told, monkeypatch)
 
 @pytest.mark.parametrize(
     ("url", "told"),
-    [
-        ("localhost:9200", "is not a cluster address"),
-        ("http://me:secret@here:9200", "holds a user or password"),
-    ],
+    [("localhost:9200", "not a cluster address"), ("http://me:secret@here:9200", "holds a user or password")],
 )
 def test_an_unusable_address_is_refused_before_anything_is_sent(url: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told) as caught:
@@ -86,8 +83,7 @@ def test_requests_for_amazon_are_signed_as_aws_documents_it(monkeypatch: pytest.
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
     with recording() as domain:
-        settings = ClusterSettings(url=domain.url, aws_region="eu-west-1")
-        client = Client(domain.url, settings)
+        client = Client(domain.url, ClusterSettings(url=domain.url, aws_region="eu-west-1"))
         client.send("GET", "/", None, None, None)
         params = {"flat_settings": "true", "preference": "a/ü"}
         client.send("POST", "/docs%20x,other/_search", b'{"size": 0}', params, None)
@@ -95,8 +91,7 @@ def test_requests_for_amazon_are_signed_as_aws_documents_it(monkeypatch: pytest.
     keys = {"AKIDEXAMPLE": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
     assert [signer_of(one, keys) for one in domain.heard] == ["AKIDEXAMPLE"] * 3
     assert "/eu-west-1/es/aws4_request" in domain.heard[0].headers["authorization"]
-    other = domain.heard[1]._replace(body=b'{"size": 1}')
-    assert signer_of(other, keys) is None
+    assert signer_of(domain.heard[1]._replace(body=b'{"size": 1}'), keys) is None
     assert signer_of(domain.heard[1], {"AKIDEXAMPLE": "another"}) is None
 
 

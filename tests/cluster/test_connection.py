@@ -72,9 +72,7 @@ class Recovering:
         if path == "/_alias/hybridr":
             self.blocked -= 1
             if self.blocked >= 0:
-                raise error_from_answer(
-                    503, {"type": "cluster_block_exception", "reason": "state not recovered"}
-                )
+                raise error_from_answer(503, {"type": "cluster_block_exception", "reason": "not recovered"})
             raise error_from_answer(404, "alias [hybridr] missing")
         if path == "/_all/_alias":
             return {name: {"aliases": {}} for name in SHOP}
@@ -82,9 +80,7 @@ class Recovering:
         if method == "HEAD":
             return bool(found)
         if not found:
-            raise error_from_answer(
-                404, {"type": "index_not_found_exception", "reason": "no such index [shop]"}
-            )
+            raise error_from_answer(404, {"type": "index_not_found_exception", "reason": "no index [shop]"})
         return found
 
 

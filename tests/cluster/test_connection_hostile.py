@@ -124,9 +124,7 @@ def test_answers_of_wrong_shape_are_a_cluster_error(way: str) -> None:
                 WAYS[way](cluster)
 
 
-UNMAPPED: list[Any] = [
-    {"docs": INDEX["docs"] | {"mappings": {"properties": one}}} for one in (5, {"text": 5})
-]
+UNMAPPED: list = [{"docs": INDEX["docs"] | {"mappings": {"properties": one}}} for one in (5, {"text": 5})]
 UNMAPPED.append({"docs": INDEX["docs"] | {"mappings": {"properties": {"text": {"fields": [1]}}}}})
 
 

@@ -43,9 +43,7 @@ def test_a_licence_is_no_missing_right() -> None:
         (408, "", "GET /_cluster/allocation/explain"),
     ],
 )
-def test_what_another_command_took_away_or_no_node_takes_has_a_hint(
-    status: int, kind: str, next_step: str
-) -> None:
+def test_what_another_command_took_away_or_no_node_takes_has_a_hint(status, kind, next_step):
     """Before, the second of two `remove` ended with "aliases [x] missing" alone."""
     failure = error_from_answer(status, {"type": kind, "reason": "aliases [x] missing"})
     assert next_step in str(failure.hint)

@@ -48,9 +48,7 @@ def hosts() -> Iterator[tuple[Host, Host]]:
     both = Host(), Host()
     with ExitStack() as running:
         for host in both:
-            verbs = dict.fromkeys(
-                ("do_GET", "do_POST", "do_PUT"), lambda handler, host=host: host.answer(handler)
-            )
+            verbs = dict.fromkeys(("do_GET", "do_POST", "do_PUT"), lambda of, host=host: host.answer(of))
             host.url = running.enter_context(serving(type("Handler", (Quiet,), verbs)))
         yield both
 
@@ -69,9 +67,7 @@ def test_a_host_that_is_down_is_passed_over_by_reads_and_writes(hosts, nobody):
     cluster = connected(nobody, hosts[0].url)
     for number in range(4):
         cluster.request("PUT", f"/docs/_doc/{number}", {})
-    assert [path for method, path, _ in hosts[0].asked if method == "PUT"] == [
-        f"/docs/_doc/{number}" for number in range(4)
-    ]
+    assert [path for _, path, _ in hosts[0].asked if "_doc" in path] == [f"/docs/_doc/{n}" for n in range(4)]
     with pytest.raises(Unreachable, match="nothing answers at"):
         connected(nobody, nobody.replace("127.0.0.1", "localhost"))
     with pytest.raises(SettingsError, match="is not a cluster address"):

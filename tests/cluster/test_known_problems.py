@@ -104,9 +104,7 @@ def test_what_every_index_has_is_of_the_cluster(row: str, cluster: Any) -> None:
 def test_only_what_loses_something_is_refused() -> None:
     require_no_loss(cluster_of("3.5.0"), info_of({"v": KNN}))
     require_no_loss(cluster_of("3.6.0"), info_of({"myVec": KNN}, DERIVED, _source={"excludes": ["x"]}))
-    with pytest.raises(
-        DataError, match=r"known problem mixed-case-vectors \(a\.myVec\) of OpenSearch 3\.6\.0"
-    ):
+    with pytest.raises(DataError, match=r"known problem mixed-case-vectors \(a\.myVec\) of OpenSearch 3.6"):
         require_no_loss(cluster_of("3.6.0"), info_of({"a": {"properties": {"myVec": KNN}}}, DERIVED))
     elastic = cluster_of("9.2.0", "Elasticsearch")
     require_no_loss(elastic, info_of(DENSE, {"index.mapping.exclude_source_vectors": "false"}))

@@ -191,10 +191,7 @@ def test_copies_of_each_shard() -> None:
             "This limit can be set by changing the [index.max_docvalue_fields_search] index level setting.",
             "PUT /INDEX/_settings",
         ),
-        (
-            "index [p] blocked by: [FORBIDDEN/5/read-only];",
-            'PUT /p/_settings {"index.blocks.read_only"',
-        ),
+        ("index [p] blocked by: [FORBIDDEN/5/read-only];", 'PUT /p/_settings {"index.blocks.read_only"'),
         ("index [p] blocked by: [FORBIDDEN/7/index read (api)];", '{"index.blocks.read": null}'),
         ("index [p] blocked by: [FORBIDDEN/8/index write (api)];", "index.blocks.write"),
         ("index [p] blocked by: [FORBIDDEN/9/index metadata (api)];", "index.blocks.metadata"),

@@ -105,5 +105,4 @@ def test_all_of_a_searchable_snapshot_is_settled_although_its_checkpoint_says_0(
         refresh=lambda name: None,
     )
     settings = {"index.number_of_shards": "1"} | ({"index.store.type": store} if store else {})
-    found = settled_position(cluster, IndexInfo("docs", settings, {}, {}))
-    assert found == Position({0: position})
+    assert settled_position(cluster, IndexInfo("docs", settings, {}, {})) == Position({0: position})

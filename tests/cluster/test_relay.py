@@ -176,9 +176,7 @@ PACKED = gzip.compress(b"{}")
         ),
     ],
 )
-async def test_115_an_answer_ends_where_it_says(
-    answer: bytes, status: int, body: bytes, reused: bool, bytewise: bool
-):
+async def test_115_an_answer_ends_where_it_says(answer, status, body, reused, bytewise):
     async def talk(_: bytes, __: Any, writer: asyncio.StreamWriter) -> None:
         for place in range(0, len(answer), 1 if bytewise else len(answer)):
             writer.write(answer[place : place + (1 if bytewise else len(answer))])
@@ -245,8 +243,7 @@ async def test_115_an_answer_whose_end_could_be_read_in_two_ways_is_refused(answ
 @pytest.mark.attack(115)
 @pytest.mark.parametrize("arrival", ["with the answer", "later", "just now"])
 @pytest.mark.parametrize(
-    "extra",
-    [named(b"GET /theirs "), b"H", b"@@", b"HTTP/1.1 100 Continue\r\n\r\n", named(b"G /x ")[:40]],
+    "extra", [named(b"GET /theirs "), b"H", b"@@", b"HTTP/1.1 100 Continue\r\n\r\n", named(b"G /x ")[:40]]
 )
 async def test_115_nobody_gets_what_follows_the_answer_of_another(extra: bytes, arrival: str) -> None:
     released = asyncio.Event()
@@ -389,9 +386,7 @@ async def test_a_host_that_goes_away_leaves_its_requests_to_the_next() -> None:
         (CHUNKED + b"\r\n" + b"1\r\n \r\n" * 200, Bounds(1_000, 30), TOO_LARGE),
     ],
 )
-async def test_115_an_answer_is_waited_for_and_read_within_its_bounds(
-    sent: bytes, bounds: Bounds, kind: str
-) -> None:
+async def test_115_an_answer_is_waited_for_and_read_within_its_bounds(sent, bounds, kind):
     async def talk(_: bytes, __: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
 

@@ -32,8 +32,7 @@ def test_each_shard_has_a_value(shards: int) -> None:
 
 def test_an_alias_with_routing_has_values_for_its_own_shards() -> None:
     whole = index(40)
-    tenant = replace(whole, scope=Scope(routing="tenant-7"))
-    (value,) = routing_values(tenant)
+    (value,) = routing_values(replace(whole, scope=Scope(routing="tenant-7")))
     assert shards_for(value, whole)[0] == shards_for("tenant-7", whole)[0]
 
 

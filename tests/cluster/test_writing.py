@@ -65,9 +65,7 @@ def test_half_a_line_of_a_killed_writer_breaks_no_later_run(tmp_path: Path, torn
     assert later.ids() == Rejects(file).ids() == ["a", "c"]
 
 
-def test_where_nothing_may_be_written_nothing_has_to_be_deleted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_nothing_may_be_written_nothing_has_to_be_deleted(monkeypatch, tmp_path):
     """A read-only disk refuses to delete even what is not there."""
 
     def read_only(*_: object, **__: object) -> None:

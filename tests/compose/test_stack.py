@@ -77,8 +77,7 @@ def test_the_containers_are_healthy_and_open_to_this_machine_only(stack):
     for service, port in (("opensearch", 9200), ("encoder", 8080)):
         assert stack.health(service) == "healthy"
         assert stack.address(service, port).startswith("127.0.0.1:")
-    user = run("docker", "exec", stack.container("encoder"), "id", "-u").strip()
-    assert user == "10001"
+    assert run("docker", "exec", stack.container("encoder"), "id", "-u").strip() == "10001"
 
 
 def test_load_and_reindex(reindexed):
@@ -160,8 +159,7 @@ def test_the_whole_line_on_the_secure_profile(secured, corpus, project):
     assert hybridr("load", str(corpus), "--index", "docs", connection=secured)["documents"] == len(DOCUMENTS)
     done = hybridr("reindex", "docs", "--encoder", str(project / "encoder"), connection=secured)
     assert done["switched"] is True
-    hits = hybridr("search", "docs", PARAPHRASE, connection=secured)["hits"]
-    assert hits[0]["doc_id"] == "car"
+    assert hybridr("search", "docs", PARAPHRASE, connection=secured)["hits"][0]["doc_id"] == "car"
 
 
 def test_the_secure_profile_does_not_start_without_a_password(images):

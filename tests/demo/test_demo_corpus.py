@@ -66,8 +66,7 @@ def test_each_query_has_one_document_that_does_not_contain_it(corpus):
 
 
 def test_another_seed_asks_for_other_documents(corpus):
-    other = read_pydocs(seed=7)
-    assert {query.text for query in other[1]} != {query.text for query in corpus[1]}
+    assert {query.text for query in read_pydocs(seed=7)[1]} != {query.text for query in corpus[1]}
 
 
 def test_the_summary_is_removed_from_the_document_of_its_query_only(tmp_path):

@@ -47,9 +47,7 @@ def impostor() -> Iterator[Callable[[dict], str]]:
         def start(answers: dict[tuple[str, str], tuple[int, dict]]) -> str:
             def answer(self: Quiet) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                found = [
-                    known for known in answers if known[0] == self.command and self.path.startswith(known[1])
-                ]
+                found = [one for one in answers if one[0] == self.command and self.path.startswith(one[1])]
                 status, body = answers[max(found, key=lambda known: len(known[1]))] if found else (200, {})
                 payload = json.dumps(body).encode()
                 self.send_response(status)
@@ -134,9 +132,8 @@ def test_what_is_no_usable_cluster(impostor, answer, found: str, fix: str, capsy
 def test_a_healthy_answer_passes(impostor) -> None:
     checks = checks_of(impostor(healthy(*BOTH)))
     assert [name for name, check in checks.items() if check.ok is False] == []
-    assert checks["rights"].found.startswith(
-        "create, write, read, describe, point in time, settings, alias, delete"
-    )
+    rights = "create, write, read, describe, point in time, settings, alias, delete"
+    assert checks["rights"].found.startswith(rights)
     assert checks["hybrid search"].ok
     assert "lucene; faiss if the k-NN plugin" in checks["engines"].found
 

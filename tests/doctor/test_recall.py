@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.record_parts import VERSION
 from hybridr.doctor.recall import DEFAULT_WIDTH, Recall, Walk, WalkShare, found_share, walk_advice, walks
+from support.indices import index_with_vectors
 
 TRUE = {"a": 0.9, "b": 0.8, "c": 0.8, "d": 0.8, "e": 0.5}
 
@@ -31,17 +30,10 @@ def test_ties_count_and_later_ones_do_not(walked: list[str], k: int, share: floa
     assert found_share(TRUE, walked, k) == share
 
 
-def info_of(vectors: str) -> IndexInfo:
-    record = {"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"}
-    record |= {"encoder": "f", "similarity": "cosine", "vector_field": "v", "vectors": vectors}
-    meta = {"_meta": {"hybridr": {**record, "fields": ["text"], "version": VERSION}}}
-    return IndexInfo("docs-hybridr", {"index.uuid": "2"}, meta, {})
-
-
 def shares(vectors: str, **found: float) -> list[WalkShare]:
     """Shares of queries by walk; documents are always found."""
     made: list[WalkShare] = []
-    for walk in walks(info_of(vectors)):
+    for walk in walks(index_with_vectors(vectors=vectors)):
         mean = found.get(f"again{walk.oversample:g}" if walk.oversample else f"wide{walk.width}", 0.5)
         made.append(WalkShare("queries", walk.name, 10, mean, mean - 0.02, mean + 0.02, 64, 1.0))
         made.append(WalkShare("documents", walk.name, 10, 1.0, 1.0, 1.0, 64, 1.0))
@@ -61,7 +53,7 @@ def shares(vectors: str, **found: float) -> list[WalkShare]:
     ],
 )
 def test_the_cheapest_way_that_finds_enough_is_advised(vectors, found, said):
-    told = walk_advice(info_of(vectors), shares(vectors, **found))
+    told = walk_advice(index_with_vectors(vectors=vectors), shares(vectors, **found))
     assert said in told
     assert bool(told) == bool(said)
 
@@ -74,7 +66,7 @@ def test_only_what_is_surely_too_little_fails(mean: float, ok: bool) -> None:
 
 def test_walks_without_a_compressed_form_rescore_nothing() -> None:
     def oversampled(vectors: str) -> list[Any]:
-        return [one.oversample for one in walks(info_of(vectors)) if one.oversample]
+        return [one.oversample for one in walks(index_with_vectors(vectors=vectors)) if one.oversample]
 
     assert oversampled("float") == oversampled("byte") == []
     assert oversampled("sq") == oversampled("on_disk") == [2.0, 5.0]

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from hybridr.encoders.contract import Encoder, Offers, offers_of, reads_tokens
-from hybridr.encoders.export.exporting import export
-from hybridr.encoders.opening import OnnxEncoder, load_encoder
+from hybridr.encoders.opening import OnnxEncoder
 from hybridr.encoders.passages import split
 from hybridr.errors import DataError, ModelError
 from hybridr.records import Windows
 from hybridr.search.calibration import cosine_scale
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever
-
-
-def test_prefixes_are_put_before_queries_and_documents(encoder: OnnxEncoder, folder: Path) -> None:
-    plain = export(tiny_retriever(), folder.parent / "plain")
-    bare = load_encoder(plain)
-    np.testing.assert_allclose(
-        encoder.encode_documents(["kolan"]), bare.encode_documents(["balan kolan"]), atol=1e-6
-    )
-    np.testing.assert_allclose(
-        encoder.encode_queries(["kolan"]), bare.encode_queries(["ask kolan"]), atol=1e-6
-    )
-    assert encoder.fingerprint != bare.fingerprint
 
 
 def test_max_tokens_counts_the_special_ones(encoder: OnnxEncoder) -> None:

@@ -39,14 +39,11 @@ def test_its_text_says_the_same() -> None:
     again = Whitening.from_text(whitening.text, DIM)
     queries = documents()[:20]
     assert np.allclose(np.linalg.norm(again.apply(queries), axis=1), 1, atol=1e-5)
-    assert np.sum(again.apply(queries) * whitening.apply(queries), axis=1) == pytest.approx(
-        np.ones(20), abs=1e-5
-    )
+    assert (again.apply(queries) * whitening.apply(queries)).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "no base 64!", "AAAA", base64.b64encode(np.full(DIM, np.nan, "<f2").tobytes()).decode()],
+    "text", ["", "no base 64!", "AAAA", base64.b64encode(np.full(DIM, np.nan, "<f2").tobytes()).decode()]
 )
 def test_a_text_that_says_nothing_is_no_whitening(text: str) -> None:
     assert Whitening.from_text(text, DIM) is None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,17 +20,6 @@ from hybridr.training.torch_models import BiEncoder
 from support.tiny import cosines, tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
-WATCHED = """
-import importlib.abc, os, sys
-class Watch(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == "onnxruntime":
-            print(os.environ.get("ORT_DISABLE_TELEMETRY"))
-sys.meta_path.insert(0, Watch())
-from hybridr.encoders.sessions import limit_memory
-print("onnxruntime" in sys.modules)
-limit_memory()
-"""
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -90,8 +76,7 @@ def test_openvino_gives_the_vectors_of_onnx(tiny: Path, precision: str, least: f
 
 
 def test_openvino_rounds_every_constant_matrix_of_a_graph(tiny: Path) -> None:
-    openvino = pytest.importorskip("openvino")
-    model = openvino.Core().read_model(str(tiny / GRAPHS["fp32"]))
+    model = pytest.importorskip("openvino").Core().read_model(str(tiny / GRAPHS["fp32"]))
 
     def types_of_matrices() -> list[str]:
         """Return the types of the nodes that give a product its second factor."""
@@ -146,12 +131,6 @@ def test_a_backend_that_is_not_installed_names_its_extra(tiny: Path, monkeypatch
     with pytest.raises(MissingExtra) as caught:
         load_encoder(tiny, precision="fp32", backend="openvino")
     assert caught.value.hint == 'in a clone of hybridr: pip install ".[openvino]"'
-
-
-def test_onnx_runtime_is_told_to_report_nothing_before_it_is_imported() -> None:
-    variables = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
-    done = subprocess.run([sys.executable, "-c", WATCHED], env=variables, capture_output=True, text=True)
-    assert done.stdout == "False\n1\n", "not before it is needed, and told then"
 
 
 def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(tiny: Path) -> None:

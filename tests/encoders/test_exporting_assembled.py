@@ -28,15 +28,13 @@ def test_a_lora_only_encoder_is_exported_as_a_plain_bert(tmp_path: Path) -> None
     assert gap(opened.encode_documents(INPUTS["passages"]), wanted) <= 10 * TOLERANCE
     found = SentenceTransformer(str(folder), device="cpu").encode(INPUTS["passages"])
     assert gap(found, wanted) <= 10 * TOLERANCE
-    again = read_retriever(folder)
-    assert again.fingerprint == dense.fingerprint
+    assert read_retriever(folder).fingerprint == dense.fingerprint
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["assembly"] == {"dam": "dam_source", "rem": "msmarco"}
 
 
 @pytest.mark.parametrize(
-    ("dam", "rem"),
-    [("dam_source", "dense_lora192-pa4"), ("dam_distilbert", "dense_lora192-pa4__distilbert")],
+    ("dam", "rem"), [("dam_source", "dense_lora192-pa4"), ("dam_distilbert", "dense_lora192-pa4__distilbert")]
 )
 def test_an_encoder_with_a_parallel_adapter_is_exported_as_a_graph(dam: str, rem: str, tmp_path) -> None:
     dense = assemble(DDR / "dams" / dam, rem_of(rem))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from hybridr.encoders.engines import open_onnx
@@ -16,28 +14,18 @@ from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.export.graphs import OPSET, write_graph
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.tokens import encode_ids, pad_rows
+from hybridr.encoders.tokens import pad_rows
 from hybridr.files.local import read_manifest
 from hybridr.training.torch_models import read_retriever
 from support.pythons import run_without_torch
-from support.tiny import tiny_family, tiny_retriever, tiny_texts
+from support.tiny import tiny_family, tiny_texts
 
 
 def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
     folder = export(tiny_family("bert", tmp_path), tmp_path / "encoder")
     graph = onnx.load(folder / "onnx" / "model.onnx", load_external_data=False)
     assert {value.version for value in graph.opset_import if value.domain == ""} == {OPSET}
     assert not [tensor for tensor in graph.graph.initializer if tensor.external_data]
-    alone = tmp_path / "alone.onnx"
-    shutil.copyfile(folder / "onnx" / "model.onnx", alone)
-    session = onnxruntime.InferenceSession(alone, providers=["CPUExecutionProvider"])
-    texts = tiny_texts(5)
-    tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, truncation=True, return_tensors="np")
-    states, vectors = session.run(["last_hidden_state", "sentence_embedding"], dict(tokens))
-    assert states.shape[:2] == tokens["input_ids"].shape
-    np.testing.assert_allclose(vectors, load_encoder(folder).encode_documents(texts), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
@@ -54,18 +42,6 @@ def test_a_graph_of_weights_gives_what_torch_gives(tmp_path: Path, kind: str) ->
         np.testing.assert_allclose(found_states[mask > 0], states[mask > 0], atol=1e-4)
         np.testing.assert_allclose(found_vectors, vectors, atol=1e-5)
     assert engine.width == torch_form.width
-
-
-@pytest.mark.parametrize(("pooling", "similarity"), [("cls", "ip"), ("mean", "ip"), ("cls", "cosine")])
-def test_a_graph_of_weights_pools_as_torch_does(tmp_path: Path, pooling: str, similarity: str) -> None:
-    retriever = tiny_retriever(pooling=pooling, similarity=similarity, query="ask ", document="balan ")
-    form = open_without_torch(export(retriever, tmp_path / "encoder"))
-    write_graph(form, tmp_path / "graph.onnx")
-    texts = tiny_texts(6)
-    ids = list(form.tokenizer.ids([f"ask {text}" for text in texts], 64))
-    found = encode_ids(ids, form.dim, open_onnx(tmp_path / "graph.onnx").run)
-    np.testing.assert_allclose(found, retriever.encode_queries(texts), atol=1e-4)
-    np.testing.assert_allclose(form.encode_queries(texts), found, atol=1e-4)
 
 
 @pytest.mark.model

@@ -60,10 +60,7 @@ def run_plainly(folder: Path, texts: list[str]) -> np.ndarray:
     fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
     session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
     assert {value.name for value in session.get_inputs()} == set(described["model_input_names"])
-    feed = {
-        name: np.array([getattr(row, fields[name]) for row in rows])
-        for name in described["model_input_names"]
-    }
+    feed = {of: np.array([getattr(row, fields[of]) for row in rows]) for of in described["model_input_names"]}
     found: np.ndarray = session.run(["sentence_embedding"], feed)[0]
     return found
 

@@ -34,9 +34,7 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
 
     monkeypatch.setattr(precisions, "time_encoding", told)
     monkeypatch.setattr(precisions, "read_cpu", lambda: Cpu("a processor", frozenset([features])))
-    found = precisions.with_faster_precision(
-        load_encoder(tiny, precision="fp32"), ["one", "", "two"], 1_000_000
-    )
+    found = precisions.with_faster_precision(load_encoder(tiny, precision="fp32"), ["one", "", "two"], 10**6)
     assert found.precision == chosen[:4]
     assert found.precision_reason.startswith(chosen)
     assert found.offers.precision_reason == found.precision_reason
@@ -50,9 +48,7 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
         ({"onnx": 4.0, "openvino": 4.0}, ("fp32", "onnx")),
     ],
 )
-def test_the_fastest_of_all_installed_backends_is_taken(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: tuple[str, str]
-) -> None:
+def test_the_fastest_of_all_installed_backends_is_taken(tiny, monkeypatch, seconds, chosen):
     pytest.importorskip("openvino")
 
     def timed(encoder: OnnxEncoder, texts: Any, _: Any) -> Any:

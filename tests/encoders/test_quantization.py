@@ -53,8 +53,7 @@ def test_every_product_by_weights_is_int8_and_no_fp32_copy_stays(tiny: Path) -> 
     assert kinds.count("QuantizeLinear") == 10  # query, key and value read the same rows; two are remainders
     names = {tensor.name for tensor in graph.initializer}
     assert not [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in names]
-    used = {name for node in graph.node for name in node.input}
-    assert names <= used
+    assert names <= {name for node in graph.node for name in node.input}
 
 
 def test_sums_of_the_largest_bytes_are_exact_on_every_processor(tmp_path: Path) -> None:

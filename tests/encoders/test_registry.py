@@ -21,20 +21,15 @@ from hybridr.errors import ModelError
 from hybridr.indexing.preflight import check_language
 from hybridr_cli import main
 
-GERMAN = (
-    "Der Motor des alten Bootes war laut, und wir konnten nicht hören, was der Kapitän auf der Brücke sagte."
-)
-ENGLISH = (
-    "The engine of the old boat was loud, and we could not hear what the captain said to us at the bridge."
-)
+GERMAN = "Der Motor des alten Bootes war laut, und wir konnten nicht hören, was der Kapitän sagte."
+ENGLISH = "The engine of the old boat was loud, and we could not hear what the captain said to us."
 
 
 def test_names_are_found_by_name_and_repository() -> None:
     assert known_encoder("multilingual-e5-small") is known_encoder("intfloat/multilingual-e5-small")
     assert known_encoder("all-mpnet-base-v2") is None
     assert len({one.name for one in ENCODERS}) == len(ENCODERS)
-    packaged = known_encoder(PACKAGED)
-    assert packaged.max_tokens == MAX_TOKENS
+    assert known_encoder(PACKAGED).max_tokens == MAX_TOKENS
     assert "bge-small-zh-v1.5 or bge-base-zh-v1.5," in suggested_encoders("zh")  # its own before those of all
     assert "multilingual-e5-small or paraphrase-multilingual" in suggested_encoders("de")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr import load_encoder
-from hybridr.encoders.export.exporting import export, second_retriever
+from hybridr.encoders.export.exporting import export
 from hybridr.encoders.export.weights import (
     EnsembleBiEncoder,
     NumpyBiEncoder,
@@ -116,10 +116,3 @@ def test_another_vocabulary_is_refused(tmp_path: Path, two: tuple[NumpyBiEncoder
     other.tokenizer_json = other.tokenizer_json.replace("balan", "xalan")
     with pytest.raises(ModelError, match="different vocabularies"):
         EnsembleBiEncoder(two[0], other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))
-
-
-def test_a_second_one_is_taken_from_a_folder_and_a_missing_one_is_named(tmp_path: Path) -> None:
-    folder = export(tiny_retriever(seed=7), tmp_path / "other")
-    assert second_retriever(str(folder)).fingerprint == tiny_retriever(seed=7).fingerprint
-    with pytest.raises(ModelError, match="nowhere"):
-        second_retriever(str(tmp_path / "nowhere"))

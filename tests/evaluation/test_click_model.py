@@ -49,8 +49,7 @@ def test_confidence_is_what_it_says() -> None:
 def test_a_document_is_not_good_because_it_stood_first() -> None:
     """As many click the first by error as the tenth because it is good: only the second is relevant."""
     model = ClickModel(1 / (1.0 + np.arange(RANKS)), np.array([0.07, 0.7]), np.full(RANKS, 0.1))
-    views = one_query(rank=[0, 9], shown=[100, 100], clicked=[7, 7])
-    first, tenth = model.relevance(views)
+    first, tenth = model.relevance(one_query(rank=[0, 9], shown=[100, 100], clicked=[7, 7]))
     assert first < 0.001
     assert tenth > 0.95
 

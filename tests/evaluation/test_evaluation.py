@@ -50,11 +50,7 @@ def test_refusals() -> None:
 
 
 BAD_TOPICS = {
-    "no shared query": (
-        QUERIES,
-        {"x1": {"a": 1}},
-        "no query is judged: do queries and qrels belong together",
-    ),
+    "no shared query": (QUERIES, {"x1": {"a": 1}}, "no query is judged: do queries and qrels belong"),
     "an id twice": ([*QUERIES, Query("q1", "again")], QRELS, "query id 'q1' occurs twice"),
     "a fraction": (QUERIES, {"q1": {"a": 0.5}}, "the grade 0.5, not a whole number"),
 }
@@ -68,9 +64,7 @@ def test_bad_topics(case: str) -> None:
 
 
 def test_a_run_of_other_topics_and_a_query_without_text() -> None:
-    with pytest.raises(
-        DataError, match="no query of the run 'other' is judged: it has ids such as 'PLAIN-1'"
-    ):
+    with pytest.raises(DataError, match="no query of the run 'other' is judged: .* such as 'PLAIN-1'"):
         evaluate({"mine": RUN, "other": {"PLAIN-1": {"a": 1.0}}}, QUERIES, QRELS)
 
     class Never:
@@ -101,10 +95,7 @@ def test_systems_are_asked_as_deep_as_the_measures_look() -> None:
 def test_baseline_intervals_and_json() -> None:
     other = {**RUN, "q2": {"d": 1.0}}
     found = evaluate({"bm25": RUN, "hybrid": other, "dense": RUN}, QUERIES, QRELS, baseline="hybrid")
-    assert [(c.system, c.baseline) for c in found.comparisons[::2]] == [
-        ("bm25", "hybrid"),
-        ("dense", "hybrid"),
-    ]
+    assert {(c.system, c.baseline) for c in found.comparisons} == {("bm25", "hybrid"), ("dense", "hybrid")}
     low, high = found.intervals["bm25"]["nDCG@10"]
     assert low <= found.systems["bm25"]["nDCG@10"] <= high
     again = json.loads(json.dumps(found.to_json()))
@@ -121,8 +112,7 @@ def test_baseline_intervals_and_json() -> None:
 
 def test_differences_come_with_both_top_lists() -> None:
     other = {"q1": RUN["q1"], "q2": {"d": 1.0}}
-    found = evaluate({"bm25": RUN, "hybrid": other}, QUERIES, QRELS)
-    (only,) = found.differences()
+    (only,) = evaluate({"bm25": RUN, "hybrid": other}, QUERIES, QRELS).differences()
     assert (only.query, only.values) == (QUERIES[1], (pytest.approx(1 / math.log2(3)), 1.0))
     assert [(one.doc_id, one.grade) for one in only.tops[0]] == [("e", None), ("d", 1)]
     assert [(one.doc_id, one.grade) for one in only.tops[1]] == [("d", 1)]
@@ -159,8 +149,7 @@ def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixtur
     assert (files / "report.md").read_text().startswith("| system | nDCG@10 |")
     page = files / "report.html"
     assert main([*given, *beir, "--report", str(page)]) == 0
-    written = page.read_text()
-    assert "the text of &lt;script&gt;d" in written
+    assert "the text of &lt;script&gt;d" in page.read_text()
     assert page.stat().st_mode & 0o077 == 0, "it holds text of documents"
     capsys.readouterr()
     assert main([*given, *beir, "--report", str(files / "report.txt")]) == 2
@@ -198,6 +187,4 @@ def test_queries_without_a_relevant_document_count_as_0_and_are_told(grades: dic
     [remark] = found.remarks
     assert remark.startswith("1 of 4 judged queries have no relevant document: they count as 0")
     share = float(remark.partition(" times")[0].split()[-1])
-    assert found.systems["mine"]["nDCG@10"] * share == pytest.approx(
-        whole.systems["mine"]["nDCG@10"], rel=0.01
-    )
+    assert found.systems["mine"]["nDCG@10"] * share == pytest.approx(whole.systems["mine"]["nDCG@10"], 0.01)

@@ -46,12 +46,7 @@ TEN = [str(i) for i in range(10)]
     ],
 )
 def test_what_speaks_against_an_encoder(changes: dict[str, tuple[float, float, float]], reasons: int) -> None:
-    usual = {
-        "dense": (0.5, 0.5, 1.0),
-        "hybrid": (0.6, 0.6, 1.0),
-        "overlap": (0.4, 0.4, 1.0),
-        "kept": (1.0, 0.95, 1.0),
-    }
+    usual = {"dense": (0.5, 0.5, 1), "hybrid": (0.6, 0.6, 1), "overlap": (0.4, 0.4, 1), "kept": (1, 0.95, 1)}
     rows = [BeforeAfter(name, *values, 100) for name, values in (usual | changes).items()]
     assert len(objections(rows)) == reasons
 

@@ -9,13 +9,7 @@ from hybridr.evaluation.label_free import overlap, rank_biased_overlap
 
 @pytest.mark.parametrize(
     ("a", "b", "depth", "value"),
-    [
-        ("abc", "abc", 3, 1.0),
-        ("abc", "cba", 2, 0.5),
-        ("abc", "a", 3, 1 / 3),
-        ("", "", 3, 1.0),
-        ("a", "", 3, 0.0),
-    ],
+    [("abc", "abc", 3, 1), ("abc", "cba", 2, 0.5), ("abc", "a", 3, 1 / 3), ("", "", 3, 1), ("a", "", 3, 0)],
 )
 def test_overlap_is_a_share_of_the_longer_list(a: str, b: str, depth: int, value: float) -> None:
     assert overlap([*a], [*b], depth) == pytest.approx(value)

@@ -108,8 +108,7 @@ def test_a_gate_on_the_command_line(files: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     other = files / "other.json"
     assert main([*bad, "--against", str(baseline), "--write", str(other)]) == 4
-    shown = capsys.readouterr().out
-    assert "mine nDCG@10 fell by 0.3691, from 1.0000 to 0.6309" in shown
+    assert "mine nDCG@10 fell by 0.3691, from 1.0000 to 0.6309" in capsys.readouterr().out
     assert not other.exists(), "a fall does not become the baseline"
     assert main([*bad, "--against", str(baseline), "--json"]) == 4
     changes = json.loads(capsys.readouterr().out)["changes"]

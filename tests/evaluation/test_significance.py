@@ -24,8 +24,7 @@ def column(*values: float) -> np.ndarray:
 
 
 def test_paired_t_equals_scipys() -> None:
-    random = np.random.default_rng(1)
-    ours, theirs = random.random((2, 30, 3))
+    ours, theirs = np.random.default_rng(1).random((2, 30, 3))
     expected = [stats.ttest_rel(ours[:, i], theirs[:, i]).pvalue for i in range(3)]
     assert paired_t(ours - theirs) == pytest.approx(expected)
     assert paired_t(column(0, 0, 0))[0] == 1.0
@@ -58,8 +57,7 @@ def test_randomisation_equals_scipys_within_chance() -> None:
 
 
 def test_randomisation_is_repeatable_and_never_zero() -> None:
-    differences = np.full((100, 1), 0.5)
-    assert randomisation(differences, 999, 1)[0] == 1 / 1000
+    assert randomisation(np.full((100, 1), 0.5), 999, 1)[0] == 1 / 1000
     shaky = np.random.default_rng(5).normal(0.1, 1, (50, 1))
     assert randomisation(shaky, 1000, 1) == randomisation(shaky, 1000, 1)
     assert randomisation(np.zeros((50, 1)), 1000, 1)[0] == 1.0

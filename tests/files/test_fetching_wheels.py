@@ -22,9 +22,7 @@ def wheel(folder: Path, size: int) -> str:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("throwaway_package/data", b"x" * size)
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: throwaway-package\nVersion: 1.0\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     return hashlib.sha256(file.read_bytes()).hexdigest()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -67,9 +66,7 @@ def test_entries_that_hybridr_did_not_write_are_passed_over(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("damage", ['{"/tmp/tokens": {"kind": "tok', "[]"])
-def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
+def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(tmp_path, monkeypatch, damage):
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     for file in (*IRREPLACEABLE, SCALES):
         write_json(state_folder() / file, {})
@@ -88,17 +85,13 @@ def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(
         assert "move it away" in str(caught.value.hint)
     with pytest.raises(DataError, match="encoders.json"):
         remember_encoder("a", tmp_path)
-    assert {(state_folder() / file).read_text() for file in IRREPLACEABLE} == {damage}, (
-        "nothing is written over"
-    )
+    assert {(state_folder() / file).read_text() for file in IRREPLACEABLE} == {damage}, "not written over"
     forget_encoder("a")
     remember_scales("docs", {"shape": 1.0})  # measured again
     assert [text.path for text in delete_texts(local_texts("docs"))] == [rejects]
 
 
-def test_files_of_several_indices_of_one_name_are_not_deleted_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_several_indices_of_one_name_are_not_deleted_unasked(tmp_path, monkeypatch):
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     files = [file_of_index(REJECTS, "docs", uuid) for uuid in ("u1", "u2")]
     for file in files:

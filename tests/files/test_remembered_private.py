@@ -87,10 +87,7 @@ def test_what_took_the_place_of_a_registered_text_is_named_and_stays(tmp_path: P
     replaced = cache if kind in ("beside", "nested", "empty manifest") else held
     before = sorted(tmp_path.rglob("*"))
     listed = {text.path: text for text in local_texts()}
-    assert {path: text.ours for path, text in listed.items()} == {
-        held: replaced != held,
-        cache: replaced != cache,
-    }
+    assert {path: of.ours for path, of in listed.items()} == {one: replaced != one for one in (held, cache)}
     assert [text.path for text in delete_texts([listed[replaced]])] == []
     assert sorted(tmp_path.rglob("*")) == before
     hybridr_cli.main(["clean", "--yes"])

@@ -55,9 +55,7 @@ def second(out: Path, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SECOND, str(out), how], **pipes)  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_second_run_into_one_folder_says_so_or_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_into_one_folder_says_so_or_waits(tmp_path, monkeypatch):
     out = tmp_path / "deep" / "out"
     with claimed_folder(out), claimed_folder(out), staged_folder(out) as folder:
         refused = second(out, "claim").communicate(timeout=60)
@@ -106,9 +104,7 @@ def test_the_next_run_finishes_what_a_killed_one_began(tmp_path: Path, moment: s
     assert (own / "of").read_text() == "mine"
 
 
-def test_a_failure_between_both_renames_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_between_both_renames_loses_nothing(tmp_path, monkeypatch):
     out, real = tmp_path / "out", Path.rename
     out.mkdir()
     (out / "of").write_text("old")
@@ -127,9 +123,7 @@ def test_a_failure_between_both_renames_loses_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_where_nothing_can_be_locked_a_finished_result_is_still_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_can_be_locked_a_finished_result_is_still_read(tmp_path, monkeypatch):
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 

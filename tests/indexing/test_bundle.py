@@ -64,8 +64,7 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
 def test_the_manifest_and_the_parts_must_agree(tmp_path: Path) -> None:
     texts = write_texts(tmp_path) / "texts"
     stage = StageFolder(texts, "again")
-    manifest = stage.finished()
-    assert stage.entry(manifest, "origin", Origin) == ORIGIN
+    assert stage.entry(stage.finished(), "origin", Origin) == ORIGIN
     with pytest.raises(DataError, match="its label has a wrong 'uuid'"):
         stage.entry({"origin": {**ORIGIN.model_dump(mode="json"), "uuid": 5}}, "origin", Origin)
     with pytest.raises(DataError, match="manifest.json: its label has a wrong ''"):

@@ -64,10 +64,7 @@ CASES = {
         foreign(FULL.set_column(1, "seq_no", pa.array(["0", "1"])), GOOD),
         "its column 'seq_no' is of string, int64 is needed",
     ),
-    "an id is missing": (
-        foreign(FULL.set_column(0, "id", pa.array(["a", None])), GOOD),
-        "its column 'id' lacks values",
-    ),
+    "an id is missing": (foreign(FULL.set_column(0, "id", pa.array(["a", None])), GOOD), "'id' lacks values"),
 }
 
 

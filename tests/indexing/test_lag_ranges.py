@@ -65,8 +65,7 @@ def test_one_or_two_in_place_of_others_in_the_same_window_show(first: int) -> No
     whole, last = set(range(first, first + 4096)), first + 4095
     for gone, gone_there in (([7], [4000]), ([1, 4], [2, 3])):
         here = Numbers(whole - {first + number for number in gone})
-        there = Numbers(whole - {first + number for number in gone_there})
-        assert spans_of(here, there, last)
+        assert spans_of(here, Numbers(whole - {first + number for number in gone_there}), last)
 
 
 def test_no_sum_of_the_widest_windows_is_rounded() -> None:

@@ -103,9 +103,7 @@ def test_elasticsearch_bounds_what_a_watermark_keeps_free_on_a_large_disk() -> N
 
 def test_too_little_disk_is_refused() -> None:
     check_disk(Disk(5 * GB, 5 * GB, "95%"), "x")
-    with pytest.raises(
-        ClusterError, match=r"needs about 6.0 GB, .* have 5.0 GB below the flood stage \(95%, "
-    ):
+    with pytest.raises(ClusterError, match=r"needs about 6.0 GB, .* have 5.0 GB below the flood stage \(95%"):
         check_disk(Disk(6 * GB, 5 * GB, "95%"), "x")
 
 

@@ -178,9 +178,7 @@ def test_all_representations_of_an_index_share_one_reading() -> None:
     encoder: Any = made.encoder
     said = made.read(TEXTS)
     assert [one for one in encoder.encoded if one in TEXTS] == [text for text in TEXTS if text]
-    assert sum(len(text.split()) for text in encoder.encoded) == 3 + (600 + 346 + 92) + 1, (
-        "its rest is read on"
-    )
+    assert sum(len(text.split()) for text in encoder.encoded) == 3 + (600 + 346 + 92) + 1
     values = made.values(said[2])
     assert set(values) == {"hybridr_vector", BITS_FIELD, FIELD}
     assert set(values[FIELD]) == set(TEXTS[2].split())

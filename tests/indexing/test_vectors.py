@@ -241,8 +241,6 @@ def test_without_pyarrow_the_extra_is_named() -> None:
         "import sys; sys.modules['pyarrow'] = None\n"
         "import hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "encode", "x"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code, "encode", "x"], capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert 'hint: in a clone of hybridr: pip install ".[parquet]"' in done.stderr

@@ -45,8 +45,7 @@ def relevant(clicks: Clicks) -> dict[str, set[str]]:
 
 def test_documents_that_people_chose_are_relevant_wherever_they_stood() -> None:
     found = told_honestly()
-    right = sum(relevant(found)[text] == set(GOOD[text]) for text in TEXTS)
-    assert right >= 36
+    assert sum(relevant(found)[text] == set(GOOD[text]) for text in TEXTS) >= 36
     report = found.report
     assert (report.searches, report.clients, report.queries, report.judged) == (2400, 2400, 40, 40)
     assert (report.repeated, report.covered) == (pytest.approx(1 - 40 / 2400), 1)
@@ -251,9 +250,7 @@ def test_nothing_that_names_a_client_is_kept(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(ClickLedger, "counts", looking)
-    records = [
-        {**record, "client_id": f"someone@example.org {record['client_id'][6:]}"} for record in log(20)
-    ]
+    records = [{**record, "client_id": f"someone@example.org{record['client_id'][6:]}"} for record in log(20)]
     found = told(records)
     assert len(folders) == 1
     assert not list(tmp_path.iterdir())
@@ -283,16 +280,11 @@ def test_names_become_ids_as_the_index_has_them() -> None:
 def test_an_id_that_would_forge_judgements_is_left_out(tmp_path: Path, doc_id: str) -> None:
     """Other documents of the same query, and other queries, are judged as without it."""
     honest = told_honestly()
-    clicks = judge_clicks(
-        iter(log()), lambda names, _: {name: doc_id if name == "d1" else name for name in names}
-    )
+    clicks = judge_clicks(iter(log()), lambda names, _: {one: {"d1": doc_id}.get(one, one) for one in names})
     assert clicks.report.left_out[NO_LINE] == len(TEXTS)
     clicks.write(tmp_path)
     written = read_qrels(tmp_path / "qrels" / "test.tsv")
     assert written == clicks.qrels
     assert {doc for grades in written.values() for doc in grades} <= set(SHOWN) - {"d1"}
-    kept = {
-        query: {doc: grade for doc, grade in grades.items() if doc != "d1"}
-        for query, grades in honest.qrels.items()
-    }
+    kept = {query: {doc: of[doc] for doc in of if doc != "d1"} for query, of in honest.qrels.items()}
     assert clicks.qrels == {query: grades for query, grades in kept.items() if any(grades.values())}

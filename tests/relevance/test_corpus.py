@@ -17,8 +17,7 @@ from support.tiny import tiny_corpus
 def test_the_sample_does_not_depend_on_the_order_of_reading() -> None:
     documents = tiny_corpus(200)
     first = draw_sample(documents, 50, seed=1)
-    again = draw_sample(documents[::-1], 50, seed=1)
-    assert (len(first.documents), first) == (50, again)
+    assert (len(first.documents), first) == (50, draw_sample(documents[::-1], 50, seed=1))
     assert draw_sample(documents, 50).documents != first.documents
     doubled = [*documents, *(document._replace(doc_id="x" + document.doc_id) for document in documents)]
     assert len(draw_sample([*doubled, Document("empty", " ")], 1_000).documents) == 200
@@ -28,11 +27,7 @@ def test_tsv_as_ddr_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "corpus.tsv.gz"
     with gzip.open(file, "wt") as lines:
         lines.write("7\tbalan bason\n9\tmiran\r\n8\t\n")
-    assert list(CorpusFile(file)) == [
-        Document("7", "balan bason"),
-        Document("9", "miran"),
-        Document("8", ""),
-    ]
+    assert list(CorpusFile(file)) == [Document("7", "balan bason"), Document("9", "miran"), Document("8", "")]
 
 
 @pytest.mark.parametrize("line", ["8 no tab", "8\ta\tb", "\ttext"])
@@ -55,8 +50,7 @@ def test_a_damaged_gzip_is_said(tmp_path: Path) -> None:
 def test_jsonl_and_beir(tmp_path: Path) -> None:
     records = [{"_id": "1", "title": "balan", "text": "bason"}, {"_id": "2", "body": ["miran", "tulan"]}]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    found = list(CorpusFile(tmp_path))
-    assert found == [Document("1", "bason", "balan"), Document("2", "")]
+    assert list(CorpusFile(tmp_path)) == [Document("1", "bason", "balan"), Document("2", "")]
     named = CorpusFile(tmp_path / "corpus.jsonl", ("title", "text", "body"))
     assert [document.contents for document in named] == ["balan bason", "miran tulan"]
     with pytest.raises(DataError, match=r":1: no field body"):

@@ -36,9 +36,7 @@ class Noise:
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
         seeds = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts)
-        vectors = np.array(
-            [np.random.default_rng(seed).standard_normal(32) for seed in seeds], dtype=np.float32
-        )
+        vectors = np.float32([np.random.default_rng(seed).standard_normal(32) for seed in seeds])
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     encode_documents = encode_queries
@@ -96,9 +94,7 @@ def test_fused_lists_are_those_of_an_index_made_by_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("packaged", [False, True], ids=["no judgements", "the packaged encoder"])
-def test_fused_lists_are_those_of_queries_as_they_are(
-    packaged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fused_lists_are_those_of_queries_as_they_are(packaged, monkeypatch):
     corpus = [document.contents for document in tiny_corpus(130)]
     encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
     if packaged:
@@ -121,9 +117,7 @@ def test_inner_products_are_fused_as_cosines_are() -> None:
     assert usual.name == "absolute"
     dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
     assert dense.tolist() == [[0.25, 6.0, 1.0]]
-    lists = candidate_lists(
-        np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor)
-    )
+    lists = candidate_lists(np.array([0, 0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor))
     fused = usual(SearchSettings(), (3, 0, 0)).scores(lists)
     assert sorted(fused, key=lambda place: -fused[place]) == ["1", "2", "0"]
 

@@ -87,8 +87,7 @@ def test_judged_queries_are_measured_by_their_judgements() -> None:
     corpus = tiny_corpus(80)
     queries = [Query(f"q{number}", document.contents) for number, document in enumerate(corpus[:40])]
     qrels = {f"q{number}": {document.doc_id: 1} for number, document in enumerate(corpus[:40])}
-    proof = read_evidence(corpus, (queries, qrels), (), 0)
-    task = comparison_task(corpus[20:], proof, seed=0)
+    task = comparison_task(corpus[20:], read_evidence(corpus, (queries, qrels), (), 0), seed=0)
     assert {document.doc_id for document in task.documents} == {document.doc_id for document in corpus}
     found = measure_encoder(Words(), task, Bm25(task.texts), lambda *_: None)
     assert len(found["dense"]) == 40
@@ -106,17 +105,10 @@ def test_the_best_is_named_only_where_it_is_significantly_better() -> None:
 
 def test_made_queries_show_large_differences_only() -> None:
     values = {"good": [0.9, 0.7] * 40, "near": [0.88, 0.67] * 40, "far": [0.5, 0.3] * 40}
-    scores = {
-        name: {"dense": hybrid, "hybrid": hybrid, "documents_per_second": 10.0}
-        for name, hybrid in values.items()
-    }
+    scores = {name: {"dense": of, "hybrid": of, "documents_per_second": 10.0} for name, of in values.items()}
     sizes = dict.fromkeys(values, 100)
     made, by_people = (encoder_results(scores, sizes, 1_000, needed) for needed in (RANKING_LOSS, 0.0))
-    assert [(result.name, result.behind) for result in made] == [
-        ("good", False),
-        ("near", False),
-        ("far", True),
-    ]
+    assert [(one.name, one.behind) for one in made] == [("good", False), ("near", False), ("far", True)]
     assert [result.behind for result in by_people] == [False, True, True]
     assert made[0].seconds == 100.0
 

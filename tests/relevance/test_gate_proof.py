@@ -12,13 +12,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.records import Document, Query
-from hybridr.relevance.gate import (
-    DOCUMENTS,
-    MIN_JUDGED,
-    QueriesQrels,
-    compare_on_judged,
-    read_evidence,
-)
+from hybridr.relevance.gate import DOCUMENTS, MIN_JUDGED, QueriesQrels, compare_on_judged, read_evidence
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
 from support.tiny import tiny_corpus, tiny_retriever
@@ -89,9 +83,7 @@ def test_queries_without_a_relevant_document_here_do_not_count() -> None:
     queries, qrels = judged(40)
     qrels |= {"q0": {"gone": 1}, "q1": {"d1": 0}, "q2": {"d2": 1, "gone": 2}}
     proof = read_evidence(numbered(), ([*queries, Query("q99", "nobody judged this 9")], qrels), (), seed=1)
-    assert sorted(query.query_id for query in proof.queries) == sorted(
-        f"q{number}" for number in range(2, 40)
-    )
+    assert sorted(one.query_id for one in proof.queries) == sorted(f"q{number}" for number in range(2, 40))
 
 
 def test_deep_pools_are_judged_by_fewer_queries_with_all_their_documents() -> None:
@@ -124,8 +116,7 @@ def test_thirty_judged_queries_decide_what_adapt_keeps(count: int, tmp_path: Pat
     decided = count >= MIN_JUDGED
     assert found.gate.judged == (count if decided else 0)
     assert found.promoted is not decided, "the same retriever twice is no gain"
-    card = (found.folder / "README.md").read_text()
-    assert (f"| on {count} judged queries |" in card) is decided
+    assert (f"| on {count} judged queries |" in (found.folder / "README.md").read_text()) is decided
     if decided:
         assert load_encoder(found.folder).fingerprint == load_encoder(base).fingerprint
     assert adapt(corpus, settings, judgements=(queries, qrels)).reused

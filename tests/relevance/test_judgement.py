@@ -52,9 +52,7 @@ def values_with(gain: float, spread: float) -> np.ndarray:
 def scores_of(variant: Variant, answer: QueryCandidates, dense_scale: float) -> dict[str, float]:
     """The scores of a query's candidates by one variant."""
     [row] = score_all([variant], answer, dense_scale)
-    return {
-        doc: score for doc, score in zip(answer.lists.documents, row.tolist(), strict=True) if score == score
-    }
+    return {doc: of for doc, of in zip(answer.lists.documents, row.tolist(), strict=True) if of == of}
 
 
 def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
@@ -81,8 +79,7 @@ def test_few_queries_stay_near_the_default() -> None:
 
 
 def test_held_out_gains_are_those_of_the_better_variant() -> None:
-    random = np.random.default_rng(1)
-    noise = random.normal(0, 0.05, (200, 3))
+    noise = np.random.default_rng(1).normal(0, 0.05, (200, 3))
     gains = held_out_gains(noise + np.array([0.4, 0.4, 0.5]), ALONE)
     assert gains.mean() == pytest.approx(0.1, abs=0.02)
 
@@ -93,9 +90,7 @@ def test_held_out_gains_of_noise_are_not_above_zero() -> None:
     for seed in range(20):
         values = np.random.default_rng(seed).normal(0.5, 0.3, (40, 30))
         chosen = choose(values, free)
-        found.append(
-            (values.mean(axis=0)[chosen] - values.mean(axis=0)[0], held_out_gains(values, free).mean())
-        )
+        found.append(((values[:, chosen] - values[:, 0]).mean(), held_out_gains(values, free).mean()))
     seen, unseen = np.mean(found, axis=0)
     assert seen > 0.05
     assert abs(unseen) < 0.03

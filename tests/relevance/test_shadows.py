@@ -32,10 +32,7 @@ def test_a_report_tells_how_often_and_how_much_answers_change() -> None:
     assert (report.reasons, report.errors) == ({"sort": 1}, {FAILED.error: 1})
     assert report.difference.changed == pytest.approx(1 / 3, abs=1e-4)
     assert report.difference.overlap_at_3 == pytest.approx((1 + 1 + 2 / 3) / 3, abs=1e-4)
-    assert {name: part.requests for name, part in report.by_frequency.items()} == {
-        "once": 1,
-        "2 to 9 times": 2,
-    }
+    assert {name: of.requests for name, of in report.by_frequency.items()} == {"once": 1, "2 to 9 times": 2}
     assert report.times["today"]["p50"] == 2
     assert report.times["hybridr"]["p99"] > report.times["hybridr"]["p50"] == 8
     assert [request.text for request in report.largest] == [OTHER.text]
@@ -60,9 +57,7 @@ def test_judged_queries_measure_both_answers() -> None:
 
 
 def test_a_page_shows_the_largest_changes_side_by_side_and_runs_nothing() -> None:
-    report = compare_answers("docs", [SAME, OTHER]).with_texts(
-        {"d": "a <script> of 3 \u2264 4", "a": "x" * 500}
-    )
+    report = compare_answers("x", [SAME, OTHER]).with_texts({"d": "a <script> of 3 \u2264 4", "a": "x" * 500})
     page = report.page()
     assert "&lt;i&gt;socks" in page
     assert "a &lt;script&gt; of 3" in page
@@ -77,9 +72,7 @@ def test_a_file_is_read_by_its_owner_alone_for_one_index_and_cleaned() -> None:
     for entry in (SAME, "ten failed", ShadowedRequest("of before", "pens")):
         kept.add(entry)
     with kept.path.open("ab") as lines:
-        lines.write(
-            b'{"index": "docs"}\n{"index": "docs", "old": [], "new": [], "odd": 1}\n\xff{"index": "do'
-        )
+        lines.write(b'{"index": "docs"}\n{"index": "docs", "old": [], "new": [], "odd": 1}\n\xff{"index": "d')
     assert kept.read(DOCS) == ([SAME], "")
     kept.add("ten failed")
     assert kept.read(DOCS)[1] == "ten failed"

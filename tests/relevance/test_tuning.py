@@ -66,11 +66,6 @@ def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:
     assert both in found
     assert both.settings == {
         "rerank": ["tokens", "cross"],
-        "rerank_settings": {
-            "token_weight": 0.25,
-            "token_candidates": 50,
-            "weight": 1.0,
-            "candidates": 10,
-        },
+        "rerank_settings": {"token_weight": 0.25, "token_candidates": 50, "weight": 1.0, "candidates": 10},
     }
     assert str(both) == "tokens of 50, weight 0.25; then cross of 10, weight 1"

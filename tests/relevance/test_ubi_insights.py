@@ -74,12 +74,7 @@ def test_records_go_into_indices_in_the_form_of_ubi() -> None:
     assert cluster.made[QUERIES]["properties"]["query_attributes"] == {"type": "flat_object"}
     assert cluster.records[QUERIES][0]["timestamp"].endswith("Z")
     assert cluster.records[EVENTS][2]["timestamp"] == "2026-11-02T00:00:00Z"
-    assert counts == {
-        (QUERIES, "written"): 1,
-        (EVENTS, "written"): 2,
-        (EVENTS, "refused"): 1,
-        (QUERIES, "refused"): 0,
-    }
+    assert counts == Counter({(QUERIES, "written"): 1, (EVENTS, "written"): 2, (EVENTS, "refused"): 1})
 
 
 def test_a_cluster_that_hangs_holds_nobody_up_and_takes_so_much_memory() -> None:
@@ -103,9 +98,7 @@ def test_what_cannot_be_written_is_counted_and_later_records_are_written(failure
     cluster.failure = failure
     keeper, counts = opened(cluster)
     done = threading.Event()
-    keeper.counted = lambda index, outcome, records: (counts.update({(index, outcome): records}), done.set())[
-        0
-    ]
+    keeper.counted = lambda *of: (counts.update({of[:2]: of[2]}), done.set())[0]
     assert keeper.keep(EVENTS, [{"query_id": "lost"}])
     assert done.wait(10)
     cluster.failure = None

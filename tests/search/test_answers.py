@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.record_parts import VERSION, Calibrated
+from hybridr.cluster.record_parts import Calibrated
 from hybridr.errors import SettingsError
 from hybridr.records import Hit, Hits
 from hybridr.search.answers import Answers, missing_parts_remark
+from support.indices import index_with_vectors
 
 KNOWN = Calibrated(ranking="0" * 64, scores=(0.5, 0.6, 0.7, 0.8, 0.9), queries=400, answered=3, documents=20)
 
@@ -95,10 +95,7 @@ TABLE = {"fingerprint": "0" * 64, "terms": 100, "documents": 20, "parts": 1, "ow
     ],
 )
 def test_what_a_complete_index_goes_without_is_told(record: dict[str, Any], missing: str) -> None:
-    known = {"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"}
-    vectors = {"encoder": "f", "dim": 2, "similarity": "cosine", "vector_field": "v", "fields": ["text"]}
-    meta = {"_meta": {"hybridr": known | vectors | record | {"version": VERSION}}}
-    told = missing_parts_remark(IndexInfo("docs-hybridr-1", {"index.uuid": "2"}, meta, {}))
+    told = missing_parts_remark(index_with_vectors(**record))
     assert missing in told
     assert bool(told) == bool(missing)
     assert not told or "hybridr tune docs" in told

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.dialects.plain import Native
-from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.record_parts import VERSION
 from hybridr.files import remembered
 from hybridr.search import calibration
 from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, cosine_scale, scale_factor
 from hybridr.search.search import Search
+from support.indices import index_with_vectors
 
 DIM = 4
 
@@ -55,10 +54,7 @@ def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -
     encoder.asked = 0
     assert [cosine_scale(encoder, None).factor for _ in range(3)] == [expected] * 3
     assert encoder.asked == 2, "the questions and the statements"
-    assert list(json.loads((home / "state" / "spreads.json").read_text())) == [
-        "f1 fp32 onnx",
-        "f1 fp32 onnx centre",
-    ]
+    assert [*json.loads((home / "state/spreads.json").read_text())] == ["f1 fp32 onnx", "f1 fp32 onnx centre"]
     monkeypatch.setattr(remembered, "_spreads", {})  # as another process
     assert cosine_scale(encoder, None).factor == expected
     assert encoder.asked == 2
@@ -66,21 +62,12 @@ def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
-    record = {
-        **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
-        **{"encoder": "f2", "dim": DIM, "similarity": "cosine", "vector_field": "v", "fields": ["text"]},
-        **{"lexical_fields": ["text"], "version": VERSION},
-    }
-    info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
+    info = index_with_vectors(encoder="f2", dim=DIM, lexical_fields=["text"])
     runs_scripts = {"version": (3, 6, 0), "dialect": Native(), "search": lambda *_: {}}
     encoder, cluster = CountingEncoder("f2"), type("Cluster", (), runs_scripts)()
     first: Any = Search(cluster, info, encoder)
-    for search in (
-        first,
-        first.using("hybrid"),
-        first.using("dense").using("hybrid"),
-        Search(cluster, info, encoder),
-    ):
+    again = first.using("hybrid"), first.using("dense").using("hybrid"), Search(cluster, info, encoder)
+    for search in (first, *again):
         assert (search.fusion, search.dense_scale) == ("absolute", first.dense_scale)
     assert encoder.asked == 2
 

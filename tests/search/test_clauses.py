@@ -67,10 +67,7 @@ LESS = {"negative": SHOES, "negative_boost": 0.2}
         ({"query_string": {"query": "two wi-fi words"}}, ParsedQuery("two wi-fi words")),
         ({"query_string": {"query": "w", "default_field": "*"}}, ParsedQuery("w")),
         ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, ParsedQuery("w")),
-        (
-            {"query_string": {"query": "w", "default_operator": "and"}},
-            ParsedQuery("w", required_match="operator"),
-        ),
+        ({"query_string": {"query": "two words", "default_operator": "and"}}, two(required_match="operator")),
         ({"simple_query_string": {"query": "what is it?", "fields": ["text"]}}, ParsedQuery("what is it?")),
         ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, two()),
         ({"dis_max": {"queries": [ALL_OF, TITLE]}}, two(required_match="operator")),
@@ -90,10 +87,7 @@ LESS = {"negative": SHOES, "negative_boost": 0.2}
         (boolean(must=[MATCH, BRAND]), two(BRAND, wrappers=(added(BRAND),))),
         (boolean(must=[boolean(must=[AND])]), two(required_match="operator")),
         (boolean(must=[boolean(must=MATCH, filter=SHOES)], filter=CHEAP), two(SHOES, CHEAP)),
-        (
-            functions(query=MATCH, **MOST_BOOST),
-            two(wrappers=(("query", functions(**MOST_BOOST)),)),
-        ),
+        (functions(query=MATCH, **MOST_BOOST), two(wrappers=(("query", functions(**MOST_BOOST)),))),
         (functions(query=MATCH, **BY_CHANCE), two(wrappers=(("query", functions(**BY_CHANCE)),))),
         ({"script_score": {"query": MATCH, **STORED}}, two(wrappers=(("query", {"script_score": STORED}),))),
         ({"boosting": {"positive": MATCH, **LESS}}, two(wrappers=(("positive", {"boosting": LESS}),))),
@@ -180,8 +174,7 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
         script = {"script_score": {"script": {"source": source, "params": {"_score": 1}}}}
         return {"function_score": {"query": MATCH, "functions": [script], "boost_mode": "replace"}}
 
-    one = READER.read(replaced("_score * 2"))
-    [(part, _)] = one.wrappers
+    [(part, _)] = READER.read(replaced("_score * 2")).wrappers
     assert part == "query"
     assert reason_of(READER.read(replaced("doc['n'].value"))) == "functions"
 
@@ -256,8 +249,7 @@ def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
     one = READER.read(query)
     assert one.text == text
     made = hybrid_query([query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": dense_filter(one)}}}], 3)
-    legs = json.loads(json.dumps(made))["hybrid"]["queries"]
-    assert legs[0] == json.loads(json.dumps(query))
+    assert json.loads(json.dumps(made))["hybrid"]["queries"][0] == json.loads(json.dumps(query))
 
 
 KEYS = "bool must should filter match text query fields queries functions positive".split()

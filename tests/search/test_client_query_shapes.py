@@ -104,10 +104,7 @@ def test_a_text_alone_in_place_of_its_options_is_no_part_of_a_shape_either(kind:
 
 
 def test_another_text_leaves_conditions_on_exact_values_as_they_are() -> None:
-    conditions = {
-        "filter": [{"term": {"category": "shoes"}}],
-        "must_not": {"prefix": {"sku": {"value": "shoes"}}},
-    }
+    conditions = {"filter": [{"term": {"a": "shoes"}}], "must_not": {"prefix": {"sku": {"value": "shoes"}}}}
     words = {"match": {"title": {"query": "shoes", "operator": "and"}}}
     exact = {"term": {"name.keyword": "shoes"}}
 
@@ -128,9 +125,7 @@ def test_a_request_that_finds_and_scores_by_one_query_counts_the_clients_filters
     filters = [{"term": {"shop": number}} for number in range(40)]
     query = {"bool": {"must": words, "filter": filters}}
     parsed = ParsedQuery("red", filters=tuple(filters), words=words)
-    whole, parts = (
-        queries.split_query(query, parsed, single=single).leaf_clauses for single in (True, False)
-    )
+    whole, parts = (queries.split_query(query, parsed, single=one).leaf_clauses for one in (True, False))
     assert whole - parts >= len(filters)
 
 
@@ -262,9 +257,7 @@ def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(fitted,
         orjson.dumps(query_shape(boosted(1), ["red shoes"]), option=orjson.OPT_SORT_KEYS)
     ).hexdigest()
     recalled, other = Shapes(*index("known"), background=True), Shapes(*index(), background=True)
-    monkeypatch.setattr(
-        client_query, "known_scales", lambda name: {shape: 2.0} if name == recalled._name else {}
-    )
+    monkeypatch.setattr(client_query, "known_scales", lambda of: {shape: 2.0} if of == recalled._name else {})
     assert recalled.scale(boosted(1), ["red shoes"]) == 2.0
     other.take_over(recalled)
     assert settled(other).scale(boosted(1), ["red shoes"]) == 3.0

@@ -29,8 +29,7 @@ def test_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_feedback_the_query_stays() -> None:
     assert rm3(["a1", "a1", "b1"], [], {}, 10) == {"a1": pytest.approx(2 / 3), "b1": pytest.approx(1 / 3)}
-    common = [({"the": 9}, 1.0)]
-    assert rm3(["covid"], common, FREQUENCIES, 100) == {"covid": 1.0}
+    assert rm3(["covid"], [({"the": 9}, 1.0)], FREQUENCIES, 100) == {"covid": 1.0}
 
 
 def test_other_scripts_need_the_filter_off() -> None:

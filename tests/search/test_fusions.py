@@ -107,10 +107,7 @@ def test_legs_tell_what_is_known_of_a_document() -> None:
 def test_signals_take_the_room_that_is_left() -> None:
     words = {name: Weighted(1.0, [{"term": {"text": name}}] * 4) for name in ("phrases", "soft_terms")}
     assert cut_to_budget(words, 8) == words
-    assert {name: len(part.clauses) for name, part in cut_to_budget(words, 7).items()} == {
-        "phrases": 4,
-        "soft_terms": 3,
-    }
+    assert [len(part.clauses) for part in cut_to_budget(words, 7).values()] == [4, 3]
     assert list(cut_to_budget(words, 4)) == ["phrases"]
     assert cut_to_budget(words, 0) == {}
     assert list(cut_to_budget({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
@@ -118,10 +115,7 @@ def test_signals_take_the_room_that_is_left() -> None:
 
 def test_a_script_beside_more_clauses_than_the_budget_counts_as_one() -> None:
     bits = bits_query(np.zeros((2, 48), np.uint8), np.ones(2, np.float32), 384, 1.0)
-    signals = {
-        "token_bits": Weighted(0.4, [bits], True),
-        "soft_terms": Weighted(0.2, [{"match_all": {}}] * 9),
-    }
+    signals = {"token_bits": Weighted(0.4, [bits], True), "soft_terms": Weighted(0.2, [{"exists": {}}] * 9)}
     cut = cut_to_budget(signals, 4)
     assert {name: len(part.clauses) for name, part in cut.items()} == {"token_bits": 1, "soft_terms": 3}
 

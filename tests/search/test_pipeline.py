@@ -10,14 +10,7 @@ import pytest
 from hybridr.cluster.remote_models import MARK
 from hybridr.errors import SettingsError
 from hybridr.files.local import asset_path, load_asset
-from hybridr.search.fusions.pipeline import (
-    fuse,
-    l2,
-    min_max,
-    ranking,
-    search_pipeline,
-    z_score,
-)
+from hybridr.search.fusions.pipeline import fuse, l2, min_max, ranking, search_pipeline, z_score
 from hybridr.search.settings import SearchSettings
 
 NEWEST = (3, 6, 0)
@@ -77,8 +70,7 @@ def test_every_technique_has_a_file() -> None:
 
 
 def test_weights_are_sent_as_floats() -> None:
-    sent = json.dumps(pipeline_of("min_max", 1))
-    assert '"weights": [0.0, 1.0]' in sent
+    assert '"weights": [0.0, 1.0]' in json.dumps(pipeline_of("min_max", 1))
 
 
 def test_what_an_older_version_leaves_out_is_refused() -> None:

@@ -76,10 +76,7 @@ def test_what_is_no_pattern_is_said(pattern: str) -> None:
 @pytest.mark.attack(126)
 @pytest.mark.parametrize(
     "pattern",
-    [
-        *("(?:a?){450}[zx]", "(?:[ab]?){300}[zx]", "(?:.?){300}[zx]", "(?:\\w?){80}[zx]"),
-        "(?:[a-z].{0,20}){20}[zx]",
-    ],
+    ["(?:a?){450}z", "(?:[ab]?){300}z", "(?:.?){300}[zx]", "(?:\\w?){80}[zx]", "(?:[a-z].{0,20}){20}z"],
 )
 def test_the_largest_programs_end_soon(pattern: str) -> None:
     """Texts that differ, so that nothing is remembered of the one before."""
@@ -120,19 +117,11 @@ def test_all_patterns_of_an_index_together_are_bounded() -> None:
 
 @pytest.mark.attack(127)
 def test_of_stored_patterns_those_beyond_the_bounds_are_left_out() -> None:
-    stored = [
-        {"name": "sale", "text": "x"},
-        {"pattern": EXPLODING[0]},
-        {"pattern": "(?x)a"},
-        {"pattern": 7},
-        None,
-    ]
+    stored = [{"text": "x"}, {"pattern": EXPLODING[0]}, {"pattern": "(?x)a"}, {"pattern": 7}, None]
     assert list(excess_patterns(stored)) == [2, 3]
     many = [{"pattern": f"a{n}"} for n in range(MAX_PATTERNS + 5)]
     assert list(excess_patterns(many)) == list(range(MAX_PATTERNS + 1, MAX_PATTERNS + 6))
-    long = [{"pattern": "a" * 1_000_000} for _ in range(200)] + [
-        {"pattern": "(a" * 500} for _ in range(20_000)
-    ]
+    long = [{"pattern": "a" * 1_000_000}] * 200 + [{"pattern": "(a" * 500}] * 20_000
     began = time.perf_counter()
     assert len(excess_patterns(long)) == len(long)
     assert time.perf_counter() - began < 2.0, "nobody scans what is not taken"

@@ -235,9 +235,7 @@ def test_serve_refuses_a_taken_port(folder, capsys):
 
 
 def test_serve_without_its_extra_says_what_to_install():
-    script = (
-        "import sys; sys.modules['fastapi'] = None; import hybridr_cli; sys.exit(hybridr_cli.main(['serve']))"
-    )
+    script = "import sys, hybridr_cli; sys.modules['fastapi'] = None; sys.exit(hybridr_cli.main(['serve']))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == (

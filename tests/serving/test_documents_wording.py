@@ -28,8 +28,7 @@ HIT = st.fixed_dictionaries(
 @given(st.lists(HIT, max_size=8), st.integers(1, 7), st.integers(0, 1000), LONG)
 def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -> None:
     ranked = [{**hit, "rank": offset + rank} for rank, hit in enumerate(hits, 1)]
-    found = {"hits": ranked, "warning": warning[:1_000]}
-    said = cut_to_limit(hits_as_text(found, k, offset))
+    said = cut_to_limit(hits_as_text({"hits": ranked, "warning": warning[:1_000]}, k, offset))
     assert bytes_in(said) <= ANSWER_BYTES
     shown = said.count("\n| ")
     if hits:
@@ -47,9 +46,7 @@ def test_any_text_is_cut_to_the_bound(text: str) -> None:
 
 @given(ANY)
 def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
-    assert plain_text(text).isprintable() or not [
-        c for c in plain_text(text) if ord(c) < 32 or 127 <= ord(c) < 160
-    ]
+    assert plain_text(text).isprintable() or all(31 < ord(c) < 127 or ord(c) > 159 for c in plain_text(text))
 
 
 def test_a_passage_is_short() -> None:

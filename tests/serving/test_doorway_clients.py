@@ -133,8 +133,7 @@ def test_the_encoder_never_sees_the_texts_of_a_client_that_left(monkeypatch):
     monkeypatch.setattr(embeddings, "BATCH_TOKENS", 100)
     encoder = SlowEncoder()
     app = create_app(encoder, ServeSettings())
-    server = running(app)
-    port = server.listener.getsockname()[1]
+    port = running(app).listener.getsockname()[1]
     body = json.dumps({"model": "x-passage", "input": ["word " * 20] * 2000}).encode()
     assert asyncio.run(ask(port, body, leave_after=0.3)) == 0
     wait_until(lambda: not len(app.state.embedder.queue), 5)

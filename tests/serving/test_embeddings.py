@@ -85,8 +85,7 @@ def test_repeated_queries_are_encoded_once_and_passages_every_time():
 
 
 def test_the_cache_is_bounded_by_the_settings():
-    encoder = CountingEncoder()
-    app = create_app(encoder, ServeSettings(cache_queries=5))
+    app = create_app(CountingEncoder(), ServeSettings(cache_queries=5))
     client = TestClient(app)
     for number in range(20):
         client.post("/v1/embeddings", json={"model": "x-query", "input": f"query {number}"})

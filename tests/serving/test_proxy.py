@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -22,7 +21,9 @@ from support.recorder import Recorder, recording
 
 BODY = {"query": {"match": {"text": "two words"}}, "size": 3}
 BASIC = {"authorization": "Basic dTpw"}
-QueryCompiler = Callable[..., httpx.Response]
+NDJSON = {"content-type": "application/x-ndjson"}
+OTHER = b'{"index": "other"}\n{"query":  {"match_all": {}}}\n'
+SEARCHES = b"{}\n" + json.dumps(BODY).encode() + b"\n" + OTHER
 
 
 @pytest.fixture
@@ -59,9 +60,7 @@ def test_a_ranked_search_has_its_clients_rights(client: TestClient, cluster: Rec
 @pytest.mark.parametrize(
     "path", ["/docs/_search/", "/docs/_search//", "/docs,/_search", "/docs/_search/?pretty"]
 )
-def test_every_form_of_an_address_that_a_cluster_takes_is_ranked(
-    cluster: Recorder, monkeypatch: pytest.MonkeyPatch, path: str, token: str | None
-) -> None:
+def test_every_form_of_an_address_that_a_cluster_takes_is_ranked(cluster, monkeypatch, path, token):
     client = client_of(cluster, monkeypatch, **({"token": token} if token else {}))
     answer = client.post(path, json=BODY, headers={"x-hybridr-token": token or ""}, follow_redirects=False)
     assert answer.status_code == 200
@@ -116,9 +115,7 @@ def test_a_body_that_is_refused_goes_again_as_it_was(client: TestClient, cluster
         assert len(cluster.heard) == 1
 
 
-def test_what_was_ranked_for_the_index_that_an_alias_left_goes_again_as_it_was(
-    client: TestClient, cluster: Recorder
-) -> None:
+def test_what_was_ranked_for_the_index_that_an_alias_left_goes_again_as_it_was(client, cluster):
     """A vector of the old encoder scores the new index's documents without an error, where widths agree."""
 
     def answer(index: str, text: str = "", indent: int | None = None) -> bytes:
@@ -137,7 +134,7 @@ def test_what_was_ranked_for_the_index_that_an_alias_left_goes_again_as_it_was(
     both = b'{"responses":[%b,%b]}' % (answer("moved-2"), b'{"hits":{"hits":[]}}')
     cluster.answers, cluster.heard = [(200, both)], []
     raw = (b"{}\n" + json.dumps(BODY).encode() + b"\n") * 2
-    client.post("/docs/_msearch", content=raw, headers={"content-type": "application/x-ndjson"})
+    client.post("/docs/_msearch", content=raw, headers=NDJSON)
     assert cluster.heard[1].body == raw
     assert 'reason="another_index"} 4.0' in client.get("/metrics").text
 
@@ -158,29 +155,24 @@ def test_the_servers_own_token_comes_in_another_header(cluster: Recorder, monkey
 
 
 def test_lines_of_several_searches(client: TestClient, cluster: Recorder) -> None:
-    other = b'{"index": "other"}\n{"query":  {"match_all": {}}}\n'
-    raw = b"{}\n" + json.dumps(BODY).encode() + b"\n" + other
-    client.post("/docs/_msearch", content=raw, headers={"content-type": "application/x-ndjson"})
+    client.post("/docs/_msearch", content=SEARCHES, headers=NDJSON)
     [heard] = cluster.heard
     lines = heard.body.split(b"\n")
     assert json.loads(lines[1])["rescore"]
-    assert b"\n".join(lines[2:]) == other
+    assert b"\n".join(lines[2:]) == OTHER
     for odd in (b"{}\n", b"[]\n[]\n", b"", b"{\n{}\n"):
-        client.post("/_msearch", content=odd, headers={"content-type": "application/x-ndjson"})
+        client.post("/_msearch", content=odd, headers=NDJSON)
         assert cluster.heard[-1].body == odd
 
 
 def test_several_searches_go_again_only_where_a_ranked_one_is_refused(client, cluster):
-    other = b'{"index": "other"}\n{"query":  {"match_all": {}}}\n'
-    raw = b"{}\n" + json.dumps(BODY).encode() + b"\n" + other
     fine = {"hits": {"hits": [{"_source": {"error": "of a log"}}]}}
     refused = {"error": {"type": "x"}, "status": 400}
     for answers, requests in (([fine, fine], 1), ([fine, refused], 1), ([refused, fine], 2)):
         for indent in (None, 2):  # as with ?pretty
             body = json.dumps({"responses": answers}, indent=indent).encode()
             cluster.answers, cluster.heard = [(200, body)], []
-            sent = {"content-type": "application/x-ndjson"}
-            assert client.post("/docs/_msearch", content=raw, headers=sent).content == body
+            assert client.post("/docs/_msearch", content=SEARCHES, headers=NDJSON).content == body
             assert len(cluster.heard) == requests
     assert 'reason="failed"} 2.0' in client.get("/metrics").text
 
@@ -206,9 +198,7 @@ def missing(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", ["script_exception", "query_shard_exception", "too_many_clauses"])
-def test_hits_that_ranking_loses_on_a_shard_are_asked_for_again(
-    client: TestClient, cluster: Recorder, kind: str, packed: bool
-) -> None:
+def test_hits_that_ranking_loses_on_a_shard_are_asked_for_again(client, cluster, kind, packed):
     whole = b'{"hits":{"hits":[]}}'
     lost = json.dumps(missing(kind)).encode()
     if packed:
@@ -239,17 +229,14 @@ def test_shards_that_are_away_are_not_asked_twice(client: TestClient, cluster: R
     assert len(cluster.heard) == 1
 
 
-def test_of_several_searches_only_what_the_cluster_refuses_goes_as_it_came(
-    client: TestClient, cluster: Recorder
-) -> None:
+def test_of_several_searches_only_what_the_cluster_refuses_goes_as_it_came(client, cluster):
     fine, refused = {"hits": {"hits": []}, "status": 200}, {"error": {"type": "x"}, "status": 400}
     for second in (refused, missing("script_exception")):
         cluster.heard.clear()
         answers = [[fine, second, fine], [fine, fine, fine]]
         cluster.answers = [(200, json.dumps({"responses": parts}).encode()) for parts in answers]
         lines = b"".join(b"{}\n%b\n" % json.dumps(BODY).encode() for _ in range(3))
-        kind = {"content-type": "application/x-ndjson"}
-        answer = client.post("/docs/_msearch", content=lines, headers=kind)
+        answer = client.post("/docs/_msearch", content=lines, headers=NDJSON)
         assert answer.json()["responses"] == answers[1]
         first, again = (heard.body.splitlines()[1::2] for heard in cluster.heard)
         assert [b"rescore" in body for body in first] == [True, True, True]
@@ -289,10 +276,7 @@ def test_a_body_in_the_address_is_ranked_as_any_other(client, cluster, method, k
 
 def test_a_body_in_the_address_that_is_not_ranked_shows_no_vectors(client, cluster):
     client.get(in_address({"query": {"match_all": {}}}))
-    assert json.loads(cluster.heard[0].body) == {
-        "query": {"match_all": {}},
-        "_source": {"excludes": ["v"]},
-    }
+    assert json.loads(cluster.heard[0].body) == {"query": {"match_all": {}}, "_source": {"excludes": ["v"]}}
     cluster.answers = [(400, b"{}"), (200, b"{}")]
     address = in_address(BODY)
     assert client.get(address).status_code == 200
@@ -305,10 +289,7 @@ def test_a_body_in_the_address_that_is_not_ranked_shows_no_vectors(client, clust
     [
         ("source=%7B%7D", b""),
         ("source=%7B%7D&source_content_type=application/yaml", b""),
-        (
-            "source=%7B%7D&source_content_type=application/json",
-            b'{"query": {"match": {"text": "two words"}}}',
-        ),
+        ("source=%7B%7D&source_content_type=application/json", b'{"query": {"match": {"text": "words"}}}'),
         ("source=%7B&source_content_type=application/json", b""),
         ("source=%5B%5D&source_content_type=application/json", b""),
     ],

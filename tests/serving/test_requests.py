@@ -16,8 +16,7 @@ from support.hashing import HashingEncoder
     "text", ["word " * 20_000, "x" * 100_000, "飛" * 100_000, "a\x00b\x1b[31m\x7f\r\n\u2028"]
 )
 def test_long_and_odd_texts_are_encoded(text):
-    encoder = HashingEncoder()
-    assert embed(client_of(encoder), text).status_code == 200
+    assert embed(client_of(HashingEncoder()), text).status_code == 200
 
 
 def test_malformed_json_is_refused_in_openais_form():
@@ -61,10 +60,7 @@ def test_a_filter_that_compares_is_taken(filter):
 @pytest.mark.parametrize(
     ("filter", "said"),
     [
-        (
-            {"terms": {"_id": {"index": "secret", "id": "1", "path": "salary"}}},
-            "'index' of terms is not supported",
-        ),
+        ({"terms": {"_id": {"index": "secret", "id": "1", "path": "salary"}}}, "'index' of terms is not"),
         ({"script": {"script": "true"}}, "'script' is not supported"),
         ({"regexp": {"text": ".*.*.*"}}, "'regexp' is not supported"),
         ({"percolate": {"field": "q", "index": "secret", "id": "1"}}, "'percolate' is not supported"),

@@ -43,10 +43,7 @@ async def test_108_who_waits_behind_calls_that_do_not_end_is_refused_soon(client
     released = Event()
 
     threads = SearchThreads(200, stalled_s=0.5)
-    slow = [
-        run_as(f"a{number % clients}", threads, lambda: released.wait(20))
-        for number in range(SEARCHING_THREADS)
-    ]
+    slow = [run_as(f"a{n % clients}", threads, lambda: released.wait(20)) for n in range(SEARCHING_THREADS)]
     await asyncio.sleep(0.1)
     for _ in range(2):
         with within(3), pytest.raises(Busy, match="slow"):
@@ -74,10 +71,7 @@ async def test_108_a_call_that_nobody_waits_for_never_begins() -> None:
     await asyncio.sleep(0.1)
     assert others[0].done()
     second = run_as("a", threads, lambda: released.wait(20))
-    waiting = [
-        run_as("b", threads, lambda: released.wait(20)),
-        run_as("c", threads, lambda: worked.append(2)),
-    ]
+    waiting = [run_as("b", threads, lambda: released.wait(9)), run_as("c", threads, lambda: worked.append(2))]
     await asyncio.sleep(0.1)
     for task in (*waiting, first):
         task.cancel()

@@ -49,6 +49,9 @@ BODY: dict[str, Any] = {
 }
 
 
+SETTINGS = ServeSettings(index="docs", rank_timeout_s=30)
+
+
 class KnowingSearch(StandInSearch):
     """Ranks every text in the same way."""
 
@@ -75,11 +78,7 @@ class KnowingSearch(StandInSearch):
 def client() -> Iterator[TestClient]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots, "Search", KnowingSearch)
-        app = create_app(
-            HashingEncoder(),
-            ServeSettings(index="docs", rank_timeout_s=30),
-            cluster=Cluster(None, "http://x"),
-        )
+        app = create_app(HashingEncoder(), SETTINGS, cluster=Cluster(None, "http://x"))
         yield TestClient(app)
 
 
@@ -188,8 +187,7 @@ def test_where_only_words_find_the_query_is_the_clients_own(client: TestClient) 
     raw = json.dumps({"query": MATCH}).encode()
     assert json.loads(ranked(client, raw, "lexical"))["query"] == MATCH
     assert "knn" in ranked(client, raw)
-    refused = client.post("/v1/rank", content=raw, params={"recall": "some"})
-    assert refused.status_code == 400
+    assert client.post("/v1/rank", content=raw, params={"recall": "some"}).status_code == 400
 
 
 def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_looked_at_again(monkeypatch):
@@ -203,10 +201,9 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
     monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     monkeypatch.setattr(snapshots, "BodyRanking", Counted)
     opened: list[Any] = []
-    given = ServeSettings(index="docs", rank_timeout_s=30)
     app = create_app(
         HashingEncoder(),
-        given,
+        SETTINGS,
         cluster=Cluster(None, "http://x"),
         added=lambda _, searches: opened.append(searches),
     )

@@ -32,9 +32,7 @@ HITS = b'{"took": 3,  "hits":{"hits":[{"_id":"a"},{"_id":"b"}]}}'
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recorder]:
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.setattr(snapshots, "Search", KnowingSearch)
-    monkeypatch.setattr(
-        shadow_proxy.ShadowingProxy, "is_followed_name", lambda *call: call[1] == call[2].name
-    )
+    monkeypatch.setattr(shadow_proxy.ShadowingProxy, "is_followed_name", lambda *of: of[1] == of[2].name)
     with recording() as running:
         running.answers = [(200, HITS)]
         yield running
@@ -74,11 +72,7 @@ def test_what_is_not_ranked_is_counted_by_its_reason(cluster: Recorder) -> None:
     cluster.answers = [(200, b'{"responses":[%b,%b]}' % (HITS, HITS)), (200, HITS)]
     client.post("/docs/_msearch", content=lines, headers={"content-type": "application/x-ndjson"})
     wait_until(lambda: len(kept()) == 3)
-    assert [(entry["reason"], entry["text"]) for entry in kept()] == [
-        ("sort", ""),
-        ("scroll", ""),
-        ("", "two words"),
-    ]
+    assert [one["reason"] or one["text"] for one in kept()] == ["sort", "scroll", "two words"]
 
 
 def test_zipped_requests_and_odd_answers_disturb_nobody(cluster: Recorder) -> None:

@@ -63,11 +63,7 @@ def test_nothing_is_inline_and_every_field_has_a_label() -> None:
     assert all("src" in attributes for tag, attributes in parts.tags if tag == "script")
     assert not [tag for tag, _ in parts.tags if tag in ("style", "iframe", "object", "base")]
     labelled = {attributes.get("for") for tag, attributes in parts.tags if tag == "label"}
-    fields = [
-        attributes["id"]
-        for tag, attributes in parts.tags
-        if tag in ("input", "select", "textarea", "progress")
-    ]
+    fields = [of["id"] for tag, of in parts.tags if tag in ("input", "select", "textarea", "progress")]
     assert set(fields) <= labelled
     ids = [attributes["id"] for _, attributes in parts.tags if "id" in attributes]
     assert len(ids) == len(set(ids))

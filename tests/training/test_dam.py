@@ -210,9 +210,7 @@ def test_too_little_memory_is_said_before_training(dam: Path, tmp_path, monkeypa
     steps: list[str] = []
     with pytest.raises(ModelError, match="1 MB of memory are free on cpu"):
         fit_dam(
-            tiny_corpus(50),
-            dam_settings(dam, tmp_path / "dam"),
-            progress=lambda *told: steps.append(told[0]),
+            tiny_corpus(50), dam_settings(dam, tmp_path / "dam"), progress=lambda *told: steps.append(told[0])
         )
     assert "train" not in steps
 
@@ -243,8 +241,7 @@ def test_another_folder_is_not_replaced(dam: Path, tmp_path: Path) -> None:
 def test_the_command(dam: Path, tmp_path, capsys, monkeypatch) -> None:
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
-    out = str(tmp_path / "dam")
-    places = ["--file", str(file), "--base", str(dam), "--out", out]
+    places = ["--file", str(file), "--base", str(dam), "--out", str(tmp_path / "dam")]
     command = ["dam", "train", *places, *"--steps 3 --batch-size 8".split()]
     monkeypatch.setenv("HYBRIDR_DAM_HELD_OUT", "10")
     monkeypatch.setenv("HYBRIDR_DAM_PRECISION", "fp32")

@@ -102,8 +102,7 @@ def test_the_command_exports_both(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"rerank_settings = {{folder = '{out}'}}" in capsys.readouterr().out
     joined = ["export", "--dam", str(SOURCE), "--rem", str(REM), "--ranker", "rerank"]
     assert main([*joined, "--out", str(out), "--precision", "int8", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["pair_scorer"]["precision"] == "int8"
+    assert json.loads(capsys.readouterr().out)["pair_scorer"]["precision"] == "int8"
     with pytest.raises(ModelError, match=r"is not an encoder of hybridr"):
         load_encoder(out)
 

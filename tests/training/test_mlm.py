@@ -24,13 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
     dam = read_dam(folder)
-    values = {
-        "batch_size": 24,
-        "max_tokens": 40,
-        "seed": 1,
-        "token_budget": 150,
-        "held_out": 0,
-    } | changes
+    values = {"batch_size": 24, "max_tokens": 40, "seed": 1, "token_budget": 150, "held_out": 0} | changes
     processes = values.pop("processes", Processes("cpu"))
     return MaskedLm(dam, read_frame(dam), cache, DamSettings(**values), "fp32", processes)
 

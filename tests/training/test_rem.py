@@ -92,9 +92,7 @@ def test_a_rem_is_trained_on_with_another_dam(judged: Judged, dam: Path, tmp_pat
 
 def test_what_coco_contrasted_by_cls_is_not_trained_on_by_mean(judged: Judged, tmp_path: Path) -> None:
     asked = {"objective": "coco", "steps": 1, "held_out": 0}
-    dam = fit_dam(
-        tiny_corpus(40), dam_settings(tiny_dam(tmp_path / "base"), tmp_path / "dam", **asked)
-    ).folder
+    dam = fit_dam(tiny_corpus(40), dam_settings(tiny_dam(tmp_path / "b"), tmp_path / "dam", **asked)).folder
     with pytest.raises(SettingsError, match="was trained with pooling cls, not mean") as refused:
         train_rem(judged, rem_settings(dam, tmp_path / "rem"))
     assert refused.value.hint == "[rem] pooling = 'cls'"

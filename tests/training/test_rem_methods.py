@@ -24,15 +24,7 @@ from hybridr.training.rankers import assemble
 from hybridr.training.rem import train_rem
 from hybridr.training.settings import RemSettings
 from support.programs import Program, killed_at
-from support.rem_training import (
-    FITTED_STEPS,
-    SETTINGS,
-    TEXTS,
-    main,
-    rem_settings,
-    set_small,
-    write_teacher,
-)
+from support.rem_training import FITTED_STEPS, SETTINGS, TEXTS, main, rem_settings, set_small, write_teacher
 from support.tiny import tiny_corpus
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -141,8 +133,7 @@ def test_two_processes_are_one_with_the_double_batch(name, judged, toy, dam, tar
 
 def test_episodes_mine_and_cluster_anew_and_go_on_after_a_stop(judged, toy, dam, tmp_path):
     values = SETTINGS | METHODS["idro"] | {"dam": str(dam), "episodes": 2, "learning_rate": 1e-2}
-    whole = train_rem(judged, RemSettings(**values, out=tmp_path / "whole"))
-    assert whole.steps == 24
+    assert train_rem(judged, RemSettings(**values, out=tmp_path / "whole")).steps == 24
     lines = [json.loads(line) for line in (tmp_path / "whole" / "losses.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 25))
     out = tmp_path / "broken"
@@ -153,9 +144,7 @@ def test_episodes_mine_and_cluster_anew_and_go_on_after_a_stop(judged, toy, dam,
     mined = [(out / ".training" / place / "negatives.tsv").read_text() for place in ("", "episode-2")]
     assert mined[0] != mined[1]
     assert train_rem(judged, RemSettings(**values, out=out)).resumed_from >= 12
-    assert (out / "pytorch_adapter.bin").read_bytes() == (
-        tmp_path / "whole" / "pytorch_adapter.bin"
-    ).read_bytes()
+    assert len({(of / "pytorch_adapter.bin").read_bytes() for of in (out, tmp_path / "whole")}) == 1
 
 
 def test_methods_stand_on_distillation_too(judged: Judged, dam: Path, target: TargetDomain, tmp_path) -> None:
@@ -264,8 +253,7 @@ def test_a_queue_longer_than_the_training_repeats_the_newest() -> None:
 def test_a_target_needs_documents_and_queries() -> None:
     with pytest.raises(DataError, match="40 are needed"):
         read_target("few", tiny_corpus(20))
-    numbers = [Document(str(number), f"{number}") for number in range(60)]
-    made = read_target("numbers", numbers)
+    made = read_target("numbers", [Document(str(number), f"{number}") for number in range(60)])
     assert made.queries[0].isdigit()  # a text of one word is its own query
     log = [f"query {number}" for number in range(10)]
     given = read_target("log", tiny_corpus(60), log)

@@ -47,14 +47,7 @@ def test_files_have_the_names_and_sizes_of_the_published_ones(kind, judged, tmp_
     monkeypatch.setattr(rem, "NAME", "msmarco")
     monkeypatch.setattr(rem, "TOKEN_DIM", 16)
     published = DDR / "rems" / f"rem_{kind}_lora192-pa4" / "msmarco"
-    given = rem_settings(
-        DDR / "dams" / "dam_source",
-        tmp_path,
-        ranker=kind,
-        design="both",
-        rank=192,
-        steps=1,
-    )
+    given = rem_settings(DDR / "dams" / "dam_source", tmp_path, ranker=kind, design="both", rank=192, steps=1)
     train_rem(judged, given)
     for file in sorted(path.name for path in published.iterdir()):
         if file.endswith(".json"):
@@ -64,6 +57,4 @@ def test_files_have_the_names_and_sizes_of_the_published_ones(kind, judged, tmp_
             found, wanted = (
                 torch.load(folder / file, weights_only=True) for folder in (given.out, published)
             )
-            assert {key: value.shape for key, value in found.items()} == {
-                key: value.shape for key, value in wanted.items()
-            }
+            assert {key: found[key].shape for key in found} == {key: wanted[key].shape for key in wanted}

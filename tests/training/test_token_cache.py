@@ -153,8 +153,7 @@ print(next(int(line.split()[1]) for line in text.splitlines() if line.startswith
 
 @pytest.mark.parametrize("count", [1, 2, 3, 17, 64, 1000])
 def test_every_epoch_visits_every_document_once(count: int) -> None:
-    seen = visited_documents(count, 0, 3 * count, seed=1)
-    epochs = seen.reshape(3, count)
+    epochs = visited_documents(count, 0, 3 * count, seed=1).reshape(3, count)
     assert all(sorted(epoch) == list(range(count)) for epoch in epochs.tolist())
     assert np.array_equal(visited_documents(count, count, count, seed=1), epochs[1])
     if count > 16:
@@ -174,8 +173,7 @@ def test_a_window_is_contiguous_and_starts_anywhere(tmp_path: Path) -> None:
     cache = build_cache(
         [Document("long", words), Document("short", WORDS[40])], tiny_tokenizer(), tmp_path, seed=1
     )
-    rows = np.array([0, 1] * 4000)
-    windows = fixed_windows(cache, FRAME, rows, max_tokens=22)
+    windows = fixed_windows(cache, FRAME, np.array([0, 1] * 4000), max_tokens=22)
     restored = windows.ids.copy()
     restored[windows.masked] = windows.targets
     starts = {}
@@ -192,8 +190,7 @@ def test_a_window_is_contiguous_and_starts_anywhere(tmp_path: Path) -> None:
 
 
 def test_masks_are_those_of_a8(cache: TokenCache) -> None:
-    rows = np.tile(np.arange(300), 40)
-    windows = fixed_windows(cache, FRAME, rows, max_tokens=128)
+    windows = fixed_windows(cache, FRAME, np.tile(np.arange(300), 40), max_tokens=128)
     text = int((windows.lengths - 2).sum())
     share = len(windows.masked) / text
     assert abs(share - 0.15) < 5 * np.sqrt(0.15 * 0.85 / text)
@@ -235,17 +232,14 @@ def test_everything_follows_from_seed_and_step(cache: TokenCache) -> None:
 
 
 def test_a_batch_has_at_least_one_mask(tmp_path: Path) -> None:
-    cache = build_cache(
-        [Document("a", WORDS[0]), Document("b", WORDS[1])], tiny_tokenizer(), tmp_path, seed=1
-    )
+    cache = build_cache([Document(word, word) for word in WORDS[:2]], tiny_tokenizer(), tmp_path, seed=1)
     for step in range(1, 30):
         found = step_windows(cache, FRAME, first=0, size=1, max_tokens=8, seed=1, step=step)
         assert found.masked.tolist() == [1]
 
 
 def test_micro_batches_waste_little() -> None:
-    random = np.random.default_rng(0)
-    lengths = random.integers(3, 190, 512)
+    lengths = np.random.default_rng(0).integers(3, 190, 512)
     groups = list(cut_by_length(lengths, 4096, 128))
     assert sorted(np.concatenate(groups).tolist()) == list(range(512))
     sizes = [len(group) * lengths[group].max() for group in groups]

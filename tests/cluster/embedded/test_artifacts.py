@@ -18,11 +18,7 @@ SYSTEM = layout.Java(Path("/nowhere"), 21, packaged=False)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_is_pinned_in_whole(version: str) -> None:
     settings = [NodeSettings(version=version)]
-    settings.append(
-        NodeSettings(version=version, with_ml=True)
-        if version == "3.6.0"
-        else NodeSettings(version=version, secure=True)
-    )
+    settings.append(NodeSettings(version=version, **{"with_ml" if version == "3.6.0" else "secure": True}))
     for each in settings:
         parts = layout.choose_parts(each, SYSTEM)
         pinned = [*parts.artifacts(), *fetching.WORD_BREAKING]

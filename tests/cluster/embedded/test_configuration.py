@@ -42,6 +42,4 @@ def test_the_reason_is_named_why_java_refuses_a_heap(output, error, reason, monk
     refusal = subprocess.CompletedProcess([], 1, "", FRAME.format(output, error))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: refusal)
     with pytest.raises(NodeError, match=f"refuses to start with a heap of 1x: {reason}"):
-        configuration.jvm_arguments(
-            Path("config"), Path("home"), Java(Path("java"), 25, packaged=False), "1x"
-        )
+        configuration.jvm_arguments(Path("conf"), Path("home"), Java(Path("java"), 25, packaged=False), "1x")

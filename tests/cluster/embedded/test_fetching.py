@@ -271,9 +271,7 @@ def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(tmp_path, 
         while orphan.poll() is None:
             programs.clear_leftovers(left.parent, ".*-*")
             assert fetching.fetch_artifacts([artifact])[artifact].read_bytes() == b"genuine"
-            home = programs.ensure_program(
-                tmp_path / "cache" / "artifacts" / "home", lambda: False, lambda folder: made_in(folder)
-            )
+            home = programs.ensure_program(left.parent / "home", lambda: False, made_in)
             assert (home / "file").read_text() == "whole"
     finally:
         orphan.wait()

@@ -24,9 +24,7 @@ def test_secure_and_ml_change_the_home_and_the_name_does_not() -> None:
 def test_a_packaged_java_brings_its_repairs() -> None:
     packaged = layout.Java(Path("/nowhere"), 25, packaged=True)
     assert set(fetching.WORD_BREAKING) <= set(layout.choose_parts(NodeSettings(), packaged).artifacts())
-    options = (
-        "-Xms1g\n20-:--add-modules=jdk.incubator.vector\n9-:-Xlog:gc*:file=logs/gc.log:utctime\n-Dkept=1\n"
-    )
+    options = "-Xms1g\n20-:--add-modules=jdk.incubator.vector\n9-:-Xlog:gc*:file=logs/gc.log\n-Dkept=1\n"
     assert configuration.trim_options(options, packaged) == "-Dkept=1\n"
     assert configuration.trim_options(options, SYSTEM) == "20-:--add-modules=jdk.incubator.vector\n-Dkept=1\n"
 

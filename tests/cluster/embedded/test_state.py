@@ -28,9 +28,7 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(spawned):
     assert state_module.running_node().url == "http://127.0.0.1:3"
     process.stop("default")
     assert state_module.running_node() is None
-    with pytest.raises(
-        SettingsError, match="called 'default': a at http://127.0.0.1:1, b at http://127.0.0.1:2"
-    ):
+    with pytest.raises(SettingsError, match="called 'default': a at http://.*:1, b at http://127.0.0.1:2"):
         with_address(ClusterSettings())
     process.stop("b")
     assert state_module.running_node().url == "http://127.0.0.1:1"
