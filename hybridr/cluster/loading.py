@@ -74,7 +74,7 @@ def load(
     analyzer = settings.analyzer or analyzer_for(language)
     values = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
     record = Record(role="source", lexical_fields=(CONTENTS,), **values)
-    if is_loaded(cluster, settings, job, total):
+    if is_loaded(cluster, settings, job):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     replaced = None
     if (old_index := index_to_replace(cluster, settings)) is not None:
@@ -134,8 +134,8 @@ def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], fi
     return fields
 
 
-def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) -> bool:
-    """Return whether the index holds all documents of this load; False with `replace`.
+def is_loaded(cluster: Cluster, settings: LoadSettings, job: str) -> bool:
+    """Return whether this load was finished, whatever its owner changed since; False with `replace`.
 
     Raises DataError for an index of another load.
     """
@@ -149,7 +149,7 @@ def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) ->
             "file or settings",
             hint="--replace deletes it first, or choose another --index",
         )
-    return loading.state == "complete" and cluster.count(index) + loading.rejected >= total
+    return loading.state == "complete"
 
 
 def index_to_replace(cluster: Cluster, settings: LoadSettings) -> IndexInfo | None:

@@ -32,7 +32,10 @@ def load(
     )
     session.output.result(vars(result))
     if not result.loaded:
-        session.output.line(f"{result.index}: nothing to do, it has all {result.documents:,} documents")
+        session.output.line(
+            f"{result.index}: nothing to do, this file was loaded already; "
+            f"{quantity(result.documents, 'document')} now, --replace loads it anew"
+        )
     else:
         prefix = "dry run, " if dry_run else ""
         deletion = ""

@@ -13,7 +13,16 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import ClusterError, DataError
 from hybridr.index import Index
 from hybridr.indexing.reindexing import sync
-from support.corpus import beir_folder, fill_index, put_documents, reindexed, text_number
+from support.corpus import (
+    beir_folder,
+    delete,
+    fill_index,
+    put_documents,
+    reindexed,
+    sources,
+    text_number,
+    update,
+)
 from support.hashing import HashingEncoder
 
 
@@ -31,7 +40,12 @@ def test_load_keeps_the_record_and_adds_contents(cluster, index_name, tmp_path):
     source = cluster.request("GET", f"/{index_name}/_doc/d3")["_source"]
     assert source["contents"] == f"Title 3 {text_number(3)}"
     assert source["year"] == 3
-    assert not load(cluster, folder, settings).loaded
+    delete(cluster, index_name, "d1")
+    update(cluster, index_name, "d2", year=1999)
+    again = load(cluster, folder, settings)  # it put the deleted document back, and all others over changes
+    assert (again.loaded, again.documents) == (False, 19)
+    assert sources(cluster, index_name)["d2"]["year"] == 1999
+    put_documents(cluster, index_name, [1])
     with pytest.raises(DataError, match="holds 20 documents of another file or settings"):
         load(cluster, folder, LoadSettings(index=index_name, k1=1.2), dry_run=True)
     load(cluster, folder, LoadSettings(index=index_name, replace=True), dry_run=True)
