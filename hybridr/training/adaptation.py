@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from ..encoders.contract import Encoder
-from ..encoders.export.exporting import export, model_folder, require_replaceable
+from ..encoders.export.exporting import export, model_folder, require_replaceable, require_unused
 from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
 from ..encoders.model_usage import read_usage
@@ -132,7 +132,8 @@ def adapt(
 
     A finished run with the same documents and settings is reused, an interrupted one resumes. Under
     `accelerate launch` all processes call this together. Raises DataError (too few documents, another
-    language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk).
+    language), ModelError (base, REM, loss, an `out` that an index needs), SettingsError, DownloadError (base,
+    disk).
     """
     with claimed_folder(settings.out):
         require_replaceable(settings.out)
@@ -150,6 +151,8 @@ def adapt(
                 return read_result(settings.out, manifest, reused=True)
             except HybridrError:  # damaged: repeat the run
                 pass
+        else:
+            require_unused(settings.out)
         fitted = start.fit()
         if start.processes is None or start.processes.is_main:
             if proof is not None and proof.decides:

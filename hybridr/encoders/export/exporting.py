@@ -18,6 +18,7 @@ import numpy as np
 from ...errors import DownloadError, MissingExtra, ModelError
 from ...evaluation.label_free import Probe, make_probes, ndcg
 from ...files.local import cache_folder, child_path, read_manifest, write_manifest
+from ...files.remembered import known_encoder_folder
 from ...files.staging import claimed_folder, staged_folder
 from ...records import Document, Progress, silent
 from ..contract import Precision, TokenEncoder, Usage, Vectors, model_name
@@ -25,7 +26,13 @@ from ..engines import GRAPHS, from_training
 from ..graph_folders import GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
 from ..machine import instruction_sets, read_cpu
 from ..model_usage import read_usage
-from ..opening import OnnxEncoder, cosines_of, is_encoder, read_encoder_manifest, verify_encoder
+from ..opening import (
+    OnnxEncoder,
+    cosines_of,
+    is_encoder,
+    read_encoder_manifest,
+    verify_encoder,
+)
 from ..quantization import quantize
 from ..registry import KnownEncoder, declared_languages, encoder_languages, is_default, known_encoder
 from ..stored_models import CLASSIFIER, read_object
@@ -264,6 +271,16 @@ def require_replaceable(folder: Path) -> None:
                 f"{folder} exists and is not an encoder of hybridr, so it is not replaced",
                 hint="choose another folder with --out, or remove it",
             ) from error
+
+
+def require_unused(folder: Path) -> None:
+    """Raise ModelError if `folder` holds an encoder that wrote vectors of an index by this machine."""
+    used = read_encoder_manifest(folder)["encoder"]["fingerprint"] if is_encoder(folder) else ""
+    if used and known_encoder_folder(used) == folder.resolve():
+        raise ModelError(
+            f"{folder} holds the encoder {used[:12]}, which wrote vectors of an index: its searches need it",
+            hint="choose another folder with --out, or remove this one if no index needs it",
+        )
 
 
 def record_export(

@@ -67,6 +67,12 @@ def test_adapt_without_torch_then_reindex(cluster, index_name, base, tmp_path, c
     destination = cluster.index_info(f"{index_name}-hybridr")
     assert destination.record.encoder == load_encoder(out).fingerprint
     assert cluster.count(destination.name) == 150
+    refused = cli.typed(
+        [*command, "--force", "--max-documents", "120"], 1
+    )  # it replaced the encoder of these vectors
+    assert "its searches need it" in refused.err
+    assert destination.record.encoder == load_encoder(out).fingerprint
+    assert cli.typed([*command, "--force"]).out == shown
     trained = run_without_torch(*command, "--rem", base)
     assert trained.returncode == 1
     assert "'torch'" in trained.stderr
