@@ -23,19 +23,14 @@ class PairChoice(Labelled):
         """Return this process's share of the mean loss over the batch of all processes."""
         share = self.process_share(part)
         documents = np.column_stack([share.positives, share.negatives])
-        examples = self.batches.examples
-        rows = [
-            self.paired(examples.queries[int(query)].tolist(), examples.documents[int(number)].tolist())
-            for query, numbers in zip(share.queries, documents, strict=True)
-            for number in numbers
-        ]
+        examples, is_roberta = self.batches.examples, self.module.config.model_type == "roberta"
+        rows = []
+        for query, numbers in zip(share.queries, documents, strict=True):
+            words = examples.queries[int(query)].tolist()
+            words += words[-1:] if is_roberta else []  # whose tokenizer puts two separators between texts
+            rows += [[*words, *examples.documents[int(number)][1:].tolist()] for number in numbers]
         tokens = self.module.tokens
         segments, _ = pad_rows([tokens.segments(row) for row in rows])
         scores = self.module(*self.tensors(*tokens.batch(rows), segments)).float().view(documents.shape)
         targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
         return torch.nn.functional.cross_entropy(scores, targets) / self.processes.count
-
-    def paired(self, query: list[int], document: list[int]) -> list[int]:
-        """Return query and document joined as the tokenizer does; RoBERTa uses two separators."""
-        is_roberta = self.module.config.model_type == "roberta"
-        return [*query, *([query[-1]] if is_roberta else []), *document[1:]]
