@@ -19,6 +19,7 @@ from hybridr.training.backbone import read_rem, read_tensors
 from hybridr.training.rankers import assemble
 from support import hostile
 from support.golden_ddr import SOURCE, changed, rem_of
+from support.tiny import Payload
 
 
 def peak_kb() -> int:
@@ -40,7 +41,7 @@ def test_a_zip_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path) ->
     [
         (hostile.packed_weights, "it is compressed, which torch's files are not"),
         (hostile.stretched_weights, "it holds tensors that are not in the file"),
-        (lambda file: hostile.pickled(file, {"weight": hostile.Payload(file)}), "may run code"),
+        (lambda file: hostile.pickled(file, {"weight": Payload(file)}), "may run code"),
         (lambda file: hostile.pickled(file, [1, 2]), "may run code|something else than named tensors"),
         (lambda file: file.write_bytes(hostile.noise(100_000)), "cannot be read|may run code"),
     ],

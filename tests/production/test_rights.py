@@ -25,6 +25,7 @@ from hybridr.relevance.learning import learn
 from hybridr.search import calibration
 from hybridr.search.past_queries import memory_name
 from hybridr.status.standing import status
+from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.rights import (
     Connecting,
@@ -89,8 +90,7 @@ def admin(secured_node: NodeState, held: dict[str, Judged]) -> Iterator[Cluster]
         judged = {query: {list(ranked)[2]: 1} for query, ranked in found.items()}
         learn(cluster, index, (one.queries, judged), encoder=one.encoder)
     yield cluster
-    for info in cluster.indices(f"{INDEX}*,.hybridr-*{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*,.hybridr-*{INDEX}*")
 
 
 @pytest.fixture(scope="module")

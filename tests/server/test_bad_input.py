@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from hybridr.search.checks import promote
 from support.corpus import fill_index
-
-
-@pytest.fixture
-def impostor() -> Iterator[Any]:
-    """A server that answers each path with what the test puts into `answers`."""
-    answers: dict[str, Any] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = answers.get(self.path.split("?")[0], {"status": 404})
-            self.send_response(body.get("status", 200))
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", answers=answers)
-    server.shutdown()
-    server.server_close()
+from support.hostile_cluster import Given, hostile
 
 
 @pytest.mark.parametrize(
@@ -48,22 +20,25 @@ def impostor() -> Iterator[Any]:
         ({"version": {"number": "8.15.0"}}, "it is version 8.15.0 of another product, not OpenSearch"),
     ],
 )
-def test_what_is_no_cluster_for_us_is_told(cli, impostor, answer, said):
-    impostor.answers["/"] = answer
-    assert said in cli(impostor, "search x y", code=1).err
+def test_what_is_no_cluster_for_us_is_told(cli, answer, said):
+    with hostile({"/": Given(answer, answer.get("status", 200))}) as (url, _):
+        assert said in cli.typed(["search", "x", "y", "--url", url], 1).err
 
 
-def test_plugin_missing(cli, impostor, minilm):
+def test_plugin_missing(cli, minilm):
     index = {
         "settings": {"index.uuid": "u", "index.number_of_shards": "1"},
         "mappings": {"properties": {"text": {"type": "text"}}},
         "aliases": {},
     }
-    found = impostor.answers
-    found["/"] = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
-    found["/_nodes/plugins,settings"] = {"nodes": {"n": {"plugins": [{"name": "analysis-icu"}]}}}
-    found["/docs"] = found["/docs,docs-hybridr-*,docs-hybridr"] = {"docs": index}
-    said = cli(impostor, f"reindex docs --encoder {minilm}", code=1).err
+    answers = {
+        "/": {"version": {"distribution": "opensearch", "number": "3.6.0"}},
+        "/_nodes/plugins,settings": {"nodes": {"n": {"plugins": [{"name": "analysis-icu"}]}}},
+        "/docs": {"docs": index},
+        "/docs,docs-hybridr-*,docs-hybridr": {"docs": index},
+    }
+    with hostile({path: Given(answer) for path, answer in answers.items()}) as (url, _):
+        said = cli.typed(["reindex", "docs", "--encoder", str(minilm), "--url", url], 1).err
     assert "the plugin opensearch-knn is not on every node" in said
     assert "hybridr doctor" in said
 

@@ -60,57 +60,6 @@ def test_nothing_is_lost_whatever_is_killed(chaos_node, tiny, dice):
 
 if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
 
-    @pytest.mark.timeout(1800)  # a node starts three times
-    def test_nothing_is_lost_in_three_destinations(chaos_node, tiny, dice):
-        chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 1_200, dice), tiny, dice)
-        with at_work(chaos) as (reader, writers):
-            stamp("first destination")
-            one, other = chaos.pair(32)
-            chaos.pause(0.5, 4)
-            chaos.kill(one)
-            chaos.restart_node()
-            stamp("node is back")
-            chaos.pause(0, 3)
-            chaos.kill(other)
-            chaos.flood(32)
-            stamp("flooded")
-            chaos.kill_one_more(32)
-            assert not chaos.client(32).result()["switched"]
-            assert reader.indices == [], "no alias before the rejects are accepted"
-            stamp("first switch")
-            for client in chaos.pair(32, "--accept-rejects"):
-                assert client.result()["switched"]
-
-            stamp("second destination")
-            one, other = chaos.pair(40, "--accept-rejects")
-            chaos.pause(0.5, 3)
-            chaos.kill(one)
-            chaos.restart_node()
-            stamp("node is back")
-            assert other.result()["switched"], "it waited for the node"
-            while chaos.killed < 5:
-                chaos.kill_one_more(40, "--accept-rejects")
-            stamp("last destination")
-            done = chaos.fill_while_written(writers)
-            stamp("compare")
-            assert done["switched"]
-            assert_equal(chaos, done)
-            seen = list(reader.indices)
-        chaos_node.count_refusals()
-        sys.stdout.write(
-            f"{chaos.killed} clients and {chaos_node.kills} nodes killed, {chaos.pairs} pairs, "
-            f"{chaos_node.too_busy} writes refused as too busy, {[w.done for w in writers]} writes, "
-            f"{reader.done} looks at {seen}\n"
-        )
-        assert chaos.killed >= 5
-        assert chaos_node.kills >= 2
-        assert chaos_node.too_busy > 0
-        assert chaos.blocked == 1
-        assert chaos.pairs >= 1
-        assert seen[0] == "storm-hybridr-1"
-        assert seen[-1] == done["destination"]
-        assert len(seen) >= 3
-
     @pytest.mark.timeout(MINUTES * 60 + 3600)
     def test_a_storm_of_minutes(chaos_node, tiny, dice):
         began, kills = time.monotonic(), chaos_node.kills
@@ -120,25 +69,25 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
         with at_work(chaos) as (reader, writers):
             while time.monotonic() - began < MINUTES * 60 or chaos_node.kills - kills < KILLS:
                 rounds += 1
-                stamp(f"round {rounds}, {chaos_node.kills - kills} kills of the node")
                 chaos.storm(20 + rounds)
                 if rounds == 2:
-                    stamp("the disk is full")
                     chaos.fill_disk(19)
                     assert chaos.client(19, "--accept-rejects").result()["switched"]
             done = chaos.fill_while_written(writers)
             assert done["switched"]
             assert_equal(chaos, done)
-            looks, seen = reader.done, len(reader.indices)
+            looks, seen = reader.done, reader.indices
         sys.stdout.write(
             f"{(time.monotonic() - began) / 60:.1f} minutes, {rounds} rounds, {chaos.killed} clients "
             f"and {chaos_node.kills - kills} nodes killed, {chaos.frozen} clients frozen, "
             f"{chaos.pairs} pairs, "
-            f"{[w.done for w in writers]} writes, {looks} looks at {seen} indices, "
+            f"{[w.done for w in writers]} writes, {looks} looks at {len(seen)} indices, "
             f"{POISONED:.0%} poisoned documents\n"
         )
         assert chaos_node.kills - kills >= KILLS
+        assert chaos_node.too_busy > 0
         assert chaos.blocked == 1
+        assert seen[-1] == done["destination"]
 
     def test_without_the_catch_up_passes_it_would_be(chaos_node, tiny, dice):
         corpus = make_source(chaos_node.cluster, "calm", 600, dice)
@@ -148,8 +97,3 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
             assert done["switched"]
             with pytest.raises(AssertionError):
                 assert_equal(chaos, done)
-
-
-def stamp(what: str) -> None:
-    """Say when what began."""
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {what}\n")

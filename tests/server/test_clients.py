@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from hybridr import Search, load_encoder
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
+from support.corpus import drop_indices
 from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, vector_of
 from support.places import ROOT
 
@@ -57,8 +58,7 @@ def notes(docs: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
     deploy(docs, NOTES, DeploySettings(), SearchSettings())
     yield docs
     undeploy(docs, NOTES)
-    for info in docs.indices(f"{NOTES}*"):
-        docs.request("DELETE", path_of(info.name))
+    drop_indices(docs, f"{NOTES}*")
 
 
 def here(written: str, cluster: Cluster, server: Server) -> str:

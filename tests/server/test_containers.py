@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import yaml
 import hybridr_cli
 from support.corpus import bulk, fill_index, text_number
 from support.places import ROOT
+from support.waiting import until
 
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 IMAGE = (ROOT / "opensearch" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
@@ -68,11 +68,9 @@ def running(
             [sys.executable, "-m", "hybridr_cli", *words], env=environment, stdout=said, stderr=said
         )
     try:
-        deadline = time.monotonic() + 60
-        while subprocess.run([sys.executable, *map(here, check[1:])], capture_output=True).returncode:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
+        healthy = [sys.executable, *map(here, check[1:])]
+        until(lambda: process.poll() or not subprocess.run(healthy, capture_output=True).returncode)
+        assert process.poll() is None, log.read_text()
         yield process
     finally:
         process.terminate()
@@ -102,10 +100,7 @@ def test_both_containers_do_their_work(cluster, index_name, minilm_encoder_folde
         ):
             assert ask(served, text_number(7))[0] == "d7"
             bulk(cluster, index_name, [{"index": {"_id": "ship"}}, {"text": "a ship crosses the ocean"}])
-            deadline = time.monotonic() + 60
-            while ask(served, "boat on the sea")[0] != "ship":
-                assert time.monotonic() < deadline, (tmp_path / "sync.log").read_text()
-                time.sleep(0.5)
+            until(lambda: ask(served, "boat on the sea")[0] == "ship")
     assert sync.returncode == 130, "as it ends by Ctrl-C"
     with pytest.raises(URLError):
         ask(served, "boat")

@@ -14,24 +14,21 @@ import pytest
 
 import hybridr
 from hybridr import Index, index
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
+from hybridr.files.formats import write_beir
 from hybridr.index import IndexExperiment, IndexRules
+from hybridr.records import Document, Query
 from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, create_if_missing
 from support.click_logs import people
+from support.corpus import drop_indices
 
 IN_ORDER = (
     *("connect", "read_beir", "load_encoder", "Connection.index", "Index", "Index.load", "Index.inspect"),
     *("Index.compare", "Index.plan_reindex", "Index.reindex", "Index.status", "Index.verify", "Index.sync"),
     *("Search", "Index.open_search", "Index.search", "Index.explain", "Index.evaluate", "Index.shadow"),
     *("Index.tune", "Index.learn", "IndexExperiment.start", "IndexExperiment.report", "IndexExperiment.stop"),
-    *(
-        "IndexExperiment.promote",
-        "Index.forget",
-        "Index.reset_tuning",
-        "IndexRules.add",
-        "IndexRules.list",
-        "IndexRules.remove",
-    ),
+    *("IndexExperiment.promote", "Index.forget", "Index.reset_tuning", "IndexRules.add", "IndexRules.list"),
+    "IndexRules.remove",
     *("Index.clicks", "Index.deploy", "Index.undeploy", "Index.adapt", "Index.rollback", "Index.remove"),
 )
 WITHOUT_EXAMPLE = {
@@ -59,8 +56,7 @@ def docs(
     for name in (QUERIES, EVENTS):
         create_if_missing(cluster, name)
     yield
-    for name in (*(info.name for info in cluster.indices("docs,docs-hybridr-*")), QUERIES, EVENTS):
-        cluster.request("DELETE", path_of(name))
+    drop_indices(cluster, f"docs,docs-hybridr-*,{QUERIES},{EVENTS}")
 
 
 def seen_by_people(n: int, text: str) -> Iterator[dict[str, Any]]:
@@ -70,18 +66,14 @@ def seen_by_people(n: int, text: str) -> Iterator[dict[str, Any]]:
 
 def labelled_folder(folder: Path) -> None:
     """Write 120 documents in English, and 13 queries that one of them answers each."""
-    (folder / "qrels").mkdir(parents=True)
     texts = [
         f"The {WORDS[n % 13]} that stands near the old {WORDS[n % 11]} has the number {n}. "
         f"Whoever looks for it walks around the {WORDS[n % 7]}, and then up to the gate of the house {n}."
         for n in range(120)
     ]
-    corpus = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)]
-    queries = [{"_id": f"q{n}", "text": f"which {word} is near"} for n, word in enumerate(WORDS)]
-    for name, records in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
-    rows = "".join(f"q{n}\td{n}\t1\n" for n in range(len(WORDS)))
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    corpus = [Document(f"d{n}", text) for n, text in enumerate(texts)]
+    queries = [Query(f"q{n}", f"which {word} is near") for n, word in enumerate(WORDS)]
+    write_beir(folder, corpus, queries, {f"q{n}": {f"d{n}": 1} for n in range(len(WORDS))})
 
 
 def test_every_public_function_has_an_example():

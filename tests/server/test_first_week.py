@@ -19,12 +19,12 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.files.formats import read_topics
 from hybridr.relevance import answering
 from hybridr.search import calibration
 from support import manuals
-from support.corpus import bulk, delete
+from support.corpus import bulk, delete, drop_indices
 from support.diary import Diary, differences
 from support.matrix import asked, told
 from support.places import ROOT
@@ -82,8 +82,7 @@ def week(
         patch.setattr(answering, "SEARCHED_QUERIES", 400)
         patch.setattr(calibration, "PROBED", 5)
         yield live(diary, ml_cluster)
-    for info in ml_cluster.indices(f"{manuals.NAME}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{manuals.NAME}*")
 
 
 def live(diary: Diary, cluster: Cluster) -> str:

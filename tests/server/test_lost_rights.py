@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, connect
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.errors import AccessDenied
 from hybridr.indexing.reindexing import reindex, sync
@@ -78,8 +78,7 @@ class Interrupted(HashingEncoder):
 def test_a_right_that_is_lost_in_the_middle_is_named_and_nothing_is_lost(admin, carol, lost):
     dice = random.Random()
     for _ in range(ROUNDS):
-        for info in admin.indices(f"{INDEX}*"):
-            admin.request("DELETE", path_of(info.name))
+        drop_indices(admin, f"{INDEX}*")
         fill_index(admin, INDEX, 80)
         grant(admin, "reindex")
         encoder = Interrupted(dice.randint(1, 60), lambda: grant(admin, "reindex", lost))

@@ -11,7 +11,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -47,7 +46,9 @@ from support.corpus import (
     update,
 )
 from support.hashing import HashingEncoder
-from support.workers import Telling, settled_count, told_in, until
+from support.rights import differences
+from support.waiting import until
+from support.workers import Telling, settled_count, told_in
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 ON_ELASTICSEARCH = pytest.mark.parametrize("product", ["elastic"], indirect=True)
@@ -89,8 +90,7 @@ def test_kill_9_then_the_same_command(product, name, tiny, cli):
 
 @ON_ELASTICSEARCH
 def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product, name):
-    fill_index(product, name, 30)
-    reindex(product, name, HashingEncoder())
+    reindexed(product, name, 30, HashingEncoder())
     judged = [Query("q", text_number(3))], {"q": {"d3": 1}}
     memory = learn(product, name, judged, encoder=HashingEncoder()).memory
     add_rules(product, name, [Rule(name="r", text="x", ban=("d1",))])
@@ -188,20 +188,6 @@ def judged() -> Judged:
     return [Query(*one) for one in asked], qrels
 
 
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Both are alike, numbers to 1e-4, as deep as they go."""
-    if isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        ours, theirs = list(ours.values()), list(theirs.values())
-    if isinstance(ours, list | tuple):
-        for here, there in zip(ours, theirs, strict=True):
-            assert_same(here, there)
-    elif isinstance(ours, float):
-        assert theirs == pytest.approx(ours, abs=1e-4)
-    else:
-        assert theirs == ours
-
-
 def test_rules_pin_ban_and_filter_alike(pair):
     name, both = pair
     few, found = {"range": {"price": {"lt": 2}}}, []
@@ -220,7 +206,7 @@ def test_rules_pin_ban_and_filter_alike(pair):
         assert len(fetch_rules(cluster, name).rules) == 2
         remove_rules(cluster, name, ["pins", "few"])
         assert resolve(cluster, name).record.rules is None
-    assert_same(*found)
+    assert not differences(*found, near=1e-4)
 
 
 def test_judged_queries_tune_alike(pair, judged):
@@ -231,7 +217,7 @@ def test_judged_queries_tune_alike(pair, judged):
         curve = {str(point.variant): point.mean for point in choice.curve}
         found.append({"chosen": choice.chosen.settings, "gain": choice.gain, "curve": curve})
     assert len(found[0]["curve"]) > 5
-    assert_same(*found)
+    assert not differences(*found, near=1e-4)
 
 
 def test_judged_queries_are_learnt_alike(pair, judged, monkeypatch):
@@ -249,7 +235,7 @@ def test_judged_queries_are_learnt_alike(pair, judged, monkeypatch):
         assert any((hit.parts or {}).get("memory", 0) > 0.1 for hit in hits if hit.doc_id == "d16")
         found.append([dry.to_json(), learnt.to_json(), {hit.doc_id: hit.parts for hit in hits}])
         assert resolve(cluster, name).record.memory is None
-    assert_same(*found)
+    assert not differences(*found, near=1e-4)
 
 
 def test_a_server_answers_alike(pair):
@@ -261,7 +247,7 @@ def test_a_server_answers_alike(pair):
         assert [one.status_code for one in answers] == [200, 200]
         ours, theirs = ([(hit["doc_id"], hit["score"]) for hit in one.json()["hits"]] for one in answers)
         assert ours[0][0] == "d7"
-        assert_same(ours, theirs)
+        assert not differences(ours, theirs, near=1e-4)
 
 
 def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(product, name, tmp_path):

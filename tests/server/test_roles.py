@@ -49,7 +49,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status import leftovers
 from hybridr.status.standing import remove, status
 from support import click_logs
-from support.corpus import bulk, fill_index, put_documents, text_number, touching_pipeline
+from support.corpus import bulk, drop_indices, fill_index, put_documents, text_number, touching_pipeline
 from support.hashing import HashingEncoder
 from support.places import ROOT
 from support.rights import OWN, Connecting, fresh_machine, role_of, user_of
@@ -67,8 +67,7 @@ def admin(secured_node: NodeState) -> Iterator[Cluster]:
     cluster = connect(secured_node.url)
     fill_index(cluster, OTHER, 3)
     yield cluster
-    for info in cluster.indices(f"{INDEX}*,{OTHER}*,.hybridr-*-{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*,{OTHER}*,.hybridr-*-{INDEX}*")
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ from hybridr.search.context import idf_sums
 from hybridr.search.fusions.pipeline import fuse
 from support.bits import asked_bits, late_interaction
 from support.corpus import fill_index, fill_uneven, text_number
+from support.golden_ddr import colbert, golden
+from support.golden_ddr import cross_encoder as cross
 from support.hashing import HashingEncoder
-from support.multi_vectors import exported as colbert
-from support.pairs import exported as cross
 from support.rights import differences, fresh_machine, user_of
-from support.sparse import exported, golden
+from support.sparse import exported
 
 pytestmark = pytest.mark.secure
 

@@ -9,13 +9,15 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import NotFound
+from hybridr.files.formats import write_beir
+from hybridr.records import Query
+from support.corpus import add_alias, drop_indices
 from support.deployed import serving_index
 from support.diary import Diary, alike
 from support.places import ROOT
@@ -49,13 +51,12 @@ def blocks() -> list[Block]:
 def shop(ml_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """The shop as it was before anybody came."""
     fill_store(ml_cluster, INDEX, 300)
-    adds = [{"add": {"index": INDEX, "alias": alias, **of}} for alias, of in ALIASES.items()]
-    ml_cluster.request("POST", "/_aliases", {"actions": adds})
+    for alias, definition in ALIASES.items():
+        add_alias(ml_cluster, INDEX, alias, **definition)
     monkeypatch.setenv("HYBRIDR_URL", ml_cluster.url)
     monkeypatch.setenv("HYBRIDR_REINDEX_PRECISION", "fp32")  # to find out what is faster takes seconds
     yield ml_cluster
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{INDEX}*")
 
 
 def test_the_page_is_done_from_start_to_finish(shop, minilm_encoder_folder, tmp_path):
@@ -107,12 +108,7 @@ def requests_file(file: Path) -> Path:
 
 def judged_folder(folder: Path) -> Path:
     """Write what customers need as the page says: every product of the right kind is relevant."""
-    (folder / "qrels").mkdir(parents=True)
-    queries: list[dict[str, Any]] = []
-    rows = ["query-id\tcorpus-id\tscore"]
-    for number, text in enumerate(NEEDS.values()):
-        queries.append({"_id": f"q{number}", "text": text})
-        rows += [f"q{number}\tp{product}\t1" for product in range(number, 300, len(NEEDS))]
-    (folder / "queries.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in queries))
-    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
+    queries = [Query(f"q{number}", text) for number, text in enumerate(NEEDS.values())]
+    products = {n: range(n, 300, len(NEEDS)) for n in range(len(NEEDS))}
+    write_beir(folder, [], queries, {f"q{n}": {f"p{one}": 1 for one in products[n]} for n in products})
     return folder

@@ -16,7 +16,8 @@ import yaml
 import hybridr_cli
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import HybridrError
-from support.corpus import bulk, drop_indices, fill_index, text_number
+from hybridr.files.formats import write_beir
+from support.corpus import bulk, drop_indices, fill_index, judged_by_number, text_number
 from support.places import ROOT
 
 PAGE = (ROOT / "skills" / "hybridr" / "SKILL.md").read_text(encoding="utf-8")
@@ -37,11 +38,7 @@ def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """The index, with judged queries and requests in the folder of whoever types."""
     fill_index(cluster, INDEX, DOCUMENTS)
     texts = [text_number(number) for number in range(JUDGED)]
-    (tmp_path / "judged" / "qrels").mkdir(parents=True)
-    queries = [json.dumps({"_id": f"q{number}", "text": text}) for number, text in enumerate(texts)]
-    (tmp_path / "judged" / "queries.jsonl").write_text("\n".join(queries))
-    rows = ["query-id\tcorpus-id\tscore", *(f"q{number}\td{number}\t1" for number in range(JUDGED))]
-    (tmp_path / "judged" / "qrels" / "test.tsv").write_text("\n".join(rows))
+    write_beir(tmp_path / "judged", [], *judged_by_number(range(JUDGED)))
     (tmp_path / "requests.jsonl").write_text("\n".join(json.dumps({"query": text}) for text in texts))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
+from support.corpus import create, put
 
 PROPERTIES = {
     "headline": {"type": "text", "fields": {"raw": {"type": "keyword"}}},
@@ -16,14 +15,9 @@ PROPERTIES = {
 
 
 def make(cluster: Cluster, name: str, documents: list[dict], **mappings) -> str:
-    settings = {"number_of_shards": 2, "number_of_replicas": 0}
-    cluster.request("PUT", path_of(name), {"settings": settings, "mappings": mappings})
-    lines = [
-        json.dumps(one) for i, source in enumerate(documents) for one in ({"index": {"_id": str(i)}}, source)
-    ]
-    if lines:
-        answer = cluster.request("POST", path_of(name, "_bulk"), "\n".join(lines) + "\n", {"refresh": "true"})
-        assert not answer["errors"]
+    create(cluster, name, settings={"number_of_shards": 2, "number_of_replicas": 0}, **mappings)
+    if documents:
+        put(cluster, name, {str(number): source for number, source in enumerate(documents)})
     return name
 
 

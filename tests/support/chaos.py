@@ -27,7 +27,7 @@ from hybridr.cluster.mappings import differing_fields
 from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.writing import rejects_of
 from hybridr.encoders.opening import load_encoder
-from support.chaos_node import LONGEST_S, ChaosNode, await_
+from support.chaos_node import LONGEST_S, ChaosNode, within
 from support.traffic import Corpus, Reader, Writer, some_text, without_ours
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
@@ -116,23 +116,10 @@ class Chaos:
 
     def client(self, max_tokens: int, *options: str, code: str = "") -> Client:
         """Start a reindex; another `max_tokens` makes another destination."""
-        started = Client(
-            [
-                self.corpus.index,
-                "--encoder",
-                str(self.encoder),
-                "--fields",
-                "text",
-                "--url",
-                self.node.state.url,
-                "--max-tokens",
-                str(max_tokens),
-                "--max-docs-per-second",
-                str(self.per_second),
-                *options,
-            ],
-            code,
-        )
+        words = [self.corpus.index, "--encoder", str(self.encoder), "--fields", "text"]
+        words += ["--url", self.node.state.url, "--max-tokens", str(max_tokens)]
+        words += ["--max-docs-per-second", str(self.per_second), *options]
+        started = Client(words, code)
         self.clients.append(started)
         return started
 
@@ -140,7 +127,7 @@ class Chaos:
         """Start two at once and wait until both are at work."""
         two = self.client(max_tokens, *options), self.client(max_tokens, *options)
         for client in two:
-            await_(lambda client=client: client.is_connected(self.node.state.port), "a connection")
+            within(lambda client=client: client.is_connected(self.node.state.port), "a connection")
         self.pairs += all(client.running for client in two)
         return two
 
@@ -152,42 +139,10 @@ class Chaos:
         """Kill a client if it still runs."""
         self.killed += client.running and client.kill()
 
-    def kill_one_more(self, max_tokens: int, *options: str) -> None:
-        """Start clients until one is killed before it ends."""
-        before = self.killed
-        for _ in range(20):
-            client = self.client(max_tokens, *options)
-            self.pause(0.8, 5)
-            self.kill(client)
-            if self.killed > before:
-                return
-            client.result()
-        raise AssertionError("every client ended before it could be killed")
-
     def restart_node(self) -> None:
         """Kill the node and start it again."""
         self.node.kill()
         self.node.start()
-
-    def flood(self, max_tokens: int) -> None:
-        """Block a destination as a full disk does, until a client stops for it; then lift the block."""
-        for _ in range(20):
-            client = self.client(max_tokens)
-            destination = await_(lambda: self.destination(max_tokens), "the destination")
-            await_(lambda client=client: client.is_connected(self.node.state.port), "a connection")
-            self.pause(0, 2)
-            block = {"index": {"blocks.read_only_allow_delete": True}}
-            self.node.cluster.with_patience(60).request("PUT", path_of(destination, "_settings"), block)
-            code, errors = client.end()
-            lift = {"index": {"blocks.read_only_allow_delete": None}}
-            self.node.cluster.with_patience(60).request("PUT", path_of(destination, "_settings"), lift)
-            if code == REFUSED:
-                continue  # it was done already
-            assert code == 1, f"exit {code}: {errors}"
-            assert "read-only-allow-delete" in errors
-            self.blocked += 1
-            return
-        raise AssertionError("every client ended before the block")
 
     def fill_disk(self, max_tokens: int) -> None:
         """Let the node believe that its disk is full while a client writes: it blocks all indices by itself.
@@ -196,7 +151,7 @@ class Chaos:
         """
         slowly = ("--max-docs-per-second", "25")  # the node looks at its disk every ten seconds
         client = self.client(max_tokens, "--accept-rejects", *slowly)
-        await_(lambda: self.written(max_tokens) > 20, "the first documents")
+        within(lambda: self.written(max_tokens) > 20, "the first documents")
         self.watermarks("10000tb")
         try:
             code, errors = client.end()
@@ -204,7 +159,7 @@ class Chaos:
             self.watermarks("1mb")
         assert code == 1, f"exit {code}: {errors}"
         assert "read-only-allow-delete" in errors
-        await_(lambda: not self.blocks(), "the node to lift its blocks")
+        within(lambda: not self.blocks(), "the node to lift its blocks")
         self.watermarks(None)
         self.blocked += 1
 
@@ -286,11 +241,11 @@ class Chaos:
         """
         for max_tokens in range(50, 60):
             client = self.client(max_tokens, "--accept-rejects", code=code)
-            await_(lambda tokens=max_tokens: self.written(tokens) > 50, "the first documents")
+            within(lambda tokens=max_tokens: self.written(tokens) > 50, "the first documents")
             if grows:
                 self.grow()
             aim = [writer.done + 15 for writer in writers]
-            await_(lambda aim=aim: all(w.done >= n for w, n in zip(writers, aim, strict=True)), "writes")
+            within(lambda aim=aim: all(w.done >= n for w, n in zip(writers, aim, strict=True)), "writes")
             if client.running:
                 break
             client.result()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import psutil
 import pytest
@@ -13,19 +11,12 @@ import pytest
 from hybridr import connect
 from hybridr.cluster.embedded import process
 from hybridr.cluster.settings import NodeSettings
+from support.waiting import until
 
 NODE = "chaos"
 SMALL = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 2}
 LONGEST_S = 400.0  # the machine may be busy
-
-
-def await_(condition: Callable[[], Any], what: str, timeout_s: float = LONGEST_S) -> Any:
-    """Wait until a condition holds and give its value."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
-        time.sleep(0.05)
-    return found
+within = partial(until, within_s=LONGEST_S)
 
 
 class ChaosNode:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import ReindexResult, reindex
 from hybridr.indexing.settings import ReindexSettings
+from hybridr.records import Query
 from support.hashing import HashingEncoder
 
 WORDS = (
@@ -85,14 +88,12 @@ def filled_and_reindexed(
 
 
 def put_documents(cluster: Cluster, index: str, numbers: Any, suffix: str = "") -> None:
-    """Index documents one bulk at a time."""
-    lines = []
-    for number in numbers:
-        lines.append({"index": {"_id": f"d{number}"}})
-        lines.append(
-            {"text": text_number(number) + suffix, "price": number / 10, "tags": ["a", f"t{number % 3}"]}
-        )
-    bulk(cluster, index, lines)
+    """Index documents by their numbers."""
+    documents = {
+        f"d{n}": {"text": text_number(n) + suffix, "price": n / 10, "tags": ["a", f"t{n % 3}"]}
+        for n in numbers
+    }
+    put(cluster, index, documents)
 
 
 def part_of(beir: Path, folder: Path, queries: int, others: int) -> Path:
@@ -119,9 +120,46 @@ def bulk(cluster: Cluster, index: str, lines: list[dict[str, Any]]) -> None:
     assert not answer["errors"], answer
 
 
-def put(cluster: Cluster, index: str, documents: dict[str, dict[str, Any]]) -> None:
-    """Index documents by their ids."""
-    bulk(cluster, index, [line for one in documents for line in ({"index": {"_id": one}}, documents[one])])
+def put(
+    cluster: Cluster, index: str, documents: Mapping[str, Any], routings: Mapping[str, str] | None = None
+) -> None:
+    """Index documents by their ids, with routings where they have one."""
+    lines: list[dict[str, Any]] = []
+    for doc_id, source in documents.items():
+        routing = {"routing": routings[doc_id]} if routings and doc_id in routings else {}
+        lines += [{"index": {"_id": doc_id, **routing}}, source]
+    bulk(cluster, index, lines)
+
+
+def add_alias(cluster: Cluster, index: str, *aliases: str, **definition: Any) -> None:
+    """Give an index aliases, all of one definition."""
+    actions = [{"add": {"index": index, "alias": alias, **definition}} for alias in aliases]
+    cluster.request("POST", "/_aliases", {"actions": actions})
+
+
+@contextmanager
+def having(cluster: Cluster, settings: dict[str, Any], index: str | None = None) -> Iterator[None]:
+    """Have settings of an index, or of the cluster, for the length of the block."""
+
+    def put_settings(values: dict[str, Any]) -> None:
+        if index:
+            cluster.request("PUT", path_of(index, "_settings"), values)
+        else:
+            cluster.request("PUT", "/_cluster/settings", {"persistent": values})
+
+    put_settings(settings)
+    try:
+        yield
+    finally:
+        put_settings(dict.fromkeys(settings))
+
+
+def clone(cluster: Cluster, index: str, copy: str, **settings: Any) -> None:
+    """Clone an index, which takes no writes meanwhile, and give the clone settings of its own."""
+    with having(cluster, {"index.blocks.write": True}, index):
+        body = {"settings": {"index.blocks.write": None, "index.number_of_replicas": 0, **settings}}
+        cluster.request("POST", path_of(index, "_clone", copy), body)
+        cluster.wait_until_usable(copy)
 
 
 def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
@@ -134,22 +172,34 @@ def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def vectors(cluster: Cluster, index: str) -> dict[str, list[float]]:
+    """The vector of each document by its id."""
+    from hybridr.cluster.reading import read_documents
+
+    found = {one.doc_id: one.source.get("hybridr_vector") for one in read_documents(cluster, index)}
+    return {doc_id: np.float32(vector).tolist() for doc_id, vector in found.items() if vector}
+
+
+def assert_vectors_of_texts(cluster: Cluster, index: str) -> None:
+    """Every document has the vector of its text."""
+    cluster.refresh(index)
+    texts = [source["text"] for source in sources(cluster, index).values()]
+    expected = HashingEncoder().encode_documents(texts)
+    np.testing.assert_allclose(list(vectors(cluster, index).values()), expected, atol=1e-5)
+
+
 def fill_uneven(cluster: Cluster, index: str, shards: int = 1, **text: Any) -> None:
     """Create an index with 240 documents of very different lengths; `text` maps one of its two fields."""
-    properties = {"title": {"type": "text"}, "text": {"type": "text", **text}}
-    settings = {
-        "number_of_shards": shards,
-        "number_of_replicas": 0,
-        "similarity.mine": {"type": "BM25", "b": 0},
-    }
-    cluster.request("PUT", path_of(index), {"settings": settings, "mappings": {"properties": properties}})
-    dice, lines = random.Random(5), []
+    settings: dict[str, Any] = {"number_of_shards": shards, "number_of_replicas": 0}
+    settings |= {"similarity.mine": {"type": "BM25", "b": 0}}
+    create(cluster, index, {"title": {"type": "text"}, "text": {"type": "text", **text}}, settings)
+    dice, documents = random.Random(5), {}
     odds = [1 / (place + 1) for place in range(len(WORDS))]
     for number in range(240):
-        lines.append({"index": {"_id": f"d{number}"}})
         words = dice.choices(WORDS, odds, k=dice.choice([4, 12, 40, 150]))
-        lines.append({"title": " ".join(dice.choices(WORDS, odds, k=2)), "text": " ".join(words)})
-    bulk(cluster, index, lines)
+        title = " ".join(dice.choices(WORDS, odds, k=2))
+        documents[f"d{number}"] = {"title": title, "text": " ".join(words)}
+    put(cluster, index, documents)
 
 
 def beir_folder(folder: Path, documents: int = 20) -> Path:
@@ -161,6 +211,13 @@ def beir_folder(folder: Path, documents: int = 20) -> Path:
     (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": text_number(3)}) + "\n")
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td3\t1\n")
     return folder
+
+
+def judged_by_number(numbers: Iterable[int], text: Callable[[int], str] = text_number) -> Any:
+    """Give a query for each of these documents, which alone is relevant to it: queries and judgements."""
+    numbers = list(numbers)
+    queries = [Query(f"q{number}", text(number)) for number in numbers]
+    return queries, {f"q{number}": {f"d{number}": 1} for number in numbers}
 
 
 def update(cluster: Cluster, index: str, doc_id: str, **changes: Any) -> None:

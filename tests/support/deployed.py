@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,9 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.doorway import TimedProtocol, listen
 from hybridr.serving.settings import ServeSettings
-from support.corpus import bulk, text_number
+from support.corpus import create, drop_indices, put, text_number
+from support.hashing import HashingEncoder
+from support.waiting import until
 
 TEXT = "side effects of statins"
 DEPTH = SearchSettings().depth
@@ -70,23 +71,20 @@ class Server:
 
 def settle(server: Server) -> None:
     """Wait until no client's query is being calibrated."""
-    shapes, until = server.app.state.searches.now.shapes, time.monotonic() + 60
-    while shapes.waiting and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: not server.app.state.searches.now.shapes.waiting)
 
 
 def fill_library(cluster: Cluster, index: str, field: str, count: int) -> None:
     """Index documents of which some say something about TEXT, more than the depth of candidates."""
     properties = {field: {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
-    body = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
-    cluster.request("PUT", path_of(index), body)
-    lines: list[dict[str, Any]] = []
+    create(cluster, index, properties)
+    documents: dict[str, dict[str, Any]] = {}
     for number in range(count):
         words = [text_number(number + other) for other in range(0, 1 + number % 4)]
         words += ["side effects"] * (number % 3 == 0) + ["statins in patients"] * (number % 7 == 0)
         source = {field: " ".join(words), "price": number / 10, "tags": ["a", f"t{number % 3}"]}
-        lines += [{"index": {"_id": f"d{number}"}}, source]
-    bulk(cluster, index, lines)
+        documents[f"d{number}"] = source
+    put(cluster, index, documents)
 
 
 def vector_of(folder: Path, text: str) -> list[float]:
@@ -136,17 +134,21 @@ def with_vectors(cluster: Cluster, index: str, encoder: Path) -> Iterator[Cluste
     """Give an index vectors; it goes afterwards, with all that begins with its name."""
     reindex(cluster, index, encoder)
     yield cluster
-    for info in cluster.indices(f"{index}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{index}*")
 
 
 @contextmanager
-def serving_index(cluster: Cluster, index: str, encoder: Path) -> Iterator[Server]:
+def serving_index(
+    cluster: Cluster, index: str, encoder: Path | HashingEncoder | None = None, **settings: Any
+) -> Iterator[Server]:
     """Run `hybridr serve --index`; a busy machine encodes slowly."""
-    settings = ServeSettings(index=index, rank_timeout_s=5)
-    running = Server(create_app(load_encoder(encoder), settings, cluster=cluster))
-    yield running
-    running.stop()
+    opened = load_encoder(encoder) if isinstance(encoder, Path) else encoder or HashingEncoder()
+    given = ServeSettings(index=index, **{"rank_timeout_s": 5, **settings})
+    running = Server(create_app(opened, given, cluster=cluster))
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 def taken_for(kept: str, other: str) -> bool:

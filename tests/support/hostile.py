@@ -207,16 +207,6 @@ def swelling_charsmap() -> dict[str, Any]:
     }
 
 
-class Payload:
-    """What a malicious checkpoint holds: unpickling it makes a file."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.target,)
-
-
 def zipped_rem(file: Path, name: Callable[[str], str] = str, **contents: bytes) -> Path:
     """Zip a REM under other names; `contents` replace or add files."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

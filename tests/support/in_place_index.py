@@ -13,7 +13,7 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.indexing.reindexing import SyncResult, reindex, sync
 from hybridr.indexing.verification import verify
-from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
+from support.corpus import delete, fill_index, put, put_documents, text_number, update
 from support.hashing import HashingEncoder
 
 IN_PLACE = ReindexSettings(in_place=True, fields=("text",))
@@ -70,14 +70,6 @@ def problems(cluster: Cluster, name: str) -> dict[str, list[str]]:
     return {finding.name: sorted(finding.differing) for finding in found.findings if not finding.ok}
 
 
-def clients_write(cluster: Cluster, source: str, destination: str, emptied: str, written: str) -> None:
-    """Change and add documents of the source, delete one, empty one, and write one in the destination."""
-    put_documents(cluster, source, [3, 50], suffix=" by a client")
-    update(cluster, source, emptied, text="")
-    delete(cluster, source, "d7")
-    update(cluster, destination, "d9", text=written)
-
-
 def check_a_life(
     cluster: Cluster,
     source: str,
@@ -94,7 +86,10 @@ def check_a_life(
     assert problems(cluster, source) == {}
     again = reindex(cluster, source, encoder, settings)
     assert (again.encoded, again.skipped, again.destination) == (0, sum(counts), done.destination)
-    clients_write(cluster, source, done.destination, emptied, "written where the others are")
+    put_documents(cluster, source, [3, 50], suffix=" by a client")
+    update(cluster, source, emptied, text="")
+    delete(cluster, source, "d7")
+    update(cluster, done.destination, "d9", text="written where the others are")
     sync(cluster, source, encoder)
     fits()
     assert problems(cluster, source) == {}, "what a client wrote there was taken up"
@@ -109,7 +104,6 @@ def refusing_index(cluster: Cluster, index_name: str) -> None:
     """An index whose document `bad` was taken before the mapping grew too strict for it."""
     properties = {"text": {"type": "text"}, "open": {"type": "object", "dynamic": True}}
     empty_index(cluster, index_name, {}, {"dynamic": False, "properties": properties})
-    bulk(cluster, index_name, [{"index": {"_id": "bad"}}, {"text": "a bad one", "late": "not a number"}])
-    for number in range(5):
-        bulk(cluster, index_name, [{"index": {"_id": f"d{number}"}}, {"text": text_number(number)}])
+    put(cluster, index_name, {"bad": {"text": "a bad one", "late": "not a number"}})
+    put(cluster, index_name, {f"d{number}": {"text": text_number(number)} for number in range(5)})
     cluster.request("PUT", path_of(index_name, "_mapping"), {"properties": {"late": {"type": "long"}}})

@@ -25,6 +25,7 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
+from support.commands import Killed
 from support.corpus import sources
 from support.hashing import HashingEncoder
 
@@ -33,10 +34,6 @@ IDS = [f"d{number}" for number in range(6)]
 ENCODERS = (HashingEncoder(4), HashingEncoder(4, "other"))
 MADE: dict[str, Any] = {"settings": {"number_of_replicas": 0, "number_of_shards": 2}}
 SEEN_BY_NAME = ("PUT", "POST", "DELETE")
-
-
-class Killed(BaseException):
-    """Stands for the end of a process in the middle of a command."""
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.retrievers.dense import engine_scores
 from hybridr.encoders.passages import split
 from hybridr.records import Windows
-from support.corpus import WORDS, bulk, text_number
+from support.corpus import WORDS, create, put, text_number
 from support.hashing import HashingEncoder
 
 PASSAGES = ReindexSettings(passages=True, max_tokens=22, passage_overlap=4)
@@ -37,14 +37,10 @@ def long_text(number: int) -> str:
 
 def make(cluster: Cluster, index: str, count: int = COUNT, **settings: Any) -> dict[str, str]:
     """Make an index of short, long and empty documents; give their texts."""
-    mappings = {"properties": {"text": {"type": "text"}, "tags": {"type": "keyword"}}}
-    settings = {"number_of_replicas": 0, **settings}
-    cluster.request("PUT", path_of(index), {"settings": settings, "mappings": mappings})
+    properties = {"text": {"type": "text"}, "tags": {"type": "keyword"}}
+    create(cluster, index, properties, {"number_of_replicas": 0, **settings})
     texts = {f"d{n}": text_number(n) if n % 3 == 0 else long_text(n) for n in range(count)} | {"empty": ""}
-    lines: list[dict[str, Any]] = []
-    for doc_id, text in texts.items():
-        lines += [{"index": {"_id": doc_id}}, {"text": text, "price": 1.5, "tags": ["a"]}]
-    bulk(cluster, index, lines)
+    put(cluster, index, {one: {"text": text, "price": 1.5, "tags": ["a"]} for one, text in texts.items()})
     return texts
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.files.formats import read_jsonl, read_qrels
-from support.corpus import bulk
+from support.corpus import put
 from support.matrix import KEPT, PROPERTIES, RANKED, Asked
 from support.matrix import TEXT as TEXT_THERE
 
@@ -75,11 +75,8 @@ def documents(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, Any]]]:
 def make(cluster: Cluster, folders: dict[str, Path]) -> None:
     """Create the index; every other document goes to one shard of the three."""
     cluster.request("PUT", path_of(NAME), MAPPING)
-    lines: list[dict[str, Any]] = []
-    for number, (doc_id, source) in enumerate(documents(folders)):
-        route = {"routing": "big"} if number % 2 else {}
-        lines += [{"index": {"_id": doc_id, **route}}, source]
-    bulk(cluster, NAME, lines)
+    sources = dict(documents(folders))
+    put(cluster, NAME, sources, dict.fromkeys(list(sources)[1::2], "big"))
 
 
 def judged(folders: dict[str, Path], into: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
-from support.corpus import WORDS, bulk
+from support.corpus import WORDS, create, put
 
 TEXT = "anchor needle velvet"
 NONSENSE = "qqxyzzy blorp"
@@ -283,13 +283,12 @@ def told(answer: Any) -> Any:
 
 def fill_mart(cluster: Cluster, index: str, count: int, *, shards: int = 3) -> None:
     """Create an index of uneven shards: every other document has the same routing."""
-    settings = {"number_of_shards": shards, "number_of_replicas": 0}
-    cluster.request("PUT", path_of(index), {"settings": settings, "mappings": {"properties": PROPERTIES}})
-    dice, lines = random.Random(7), []
+    create(cluster, index, PROPERTIES, {"number_of_shards": shards, "number_of_replicas": 0})
+    dice, documents = random.Random(7), {}
     odds = [1 / (place + 2) for place in range(len(WORDS))]
     for number in range(count):
         words = dice.choices(WORDS, odds, k=dice.choice([4, 9, 30]))
-        source = {
+        documents[f"d{number}"] = {
             "title": " ".join(dice.choices(WORDS, odds, k=3)),
             "text": " ".join(words),
             "brand": f"b{number % 4}",
@@ -299,6 +298,4 @@ def fill_mart(cluster: Cluster, index: str, count: int, *, shards: int = 3) -> N
             "comments": [{"author": f"a{number % 5}", "stars": number % 6, "said": words[0]}],
             "suggest": words[:2],
         }
-        route = {"routing": "big"} if number % 2 else {}
-        lines += [{"index": {"_id": f"d{number}", **route}}, source]
-    bulk(cluster, index, lines)
+    put(cluster, index, documents, {f"d{number}": "big" for number in range(1, count, 2)})

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
-from support.golden_ddr import SOURCE, rem_of
-
-REM = rem_of("rerank_lora192-pa4")
-
-
-@cache
-def exported(precision: str = "fp32") -> Path:
-    """Export the golden re-ranker once for all tests of a process."""
-    from hybridr.encoders.export.exporting import export
-    from hybridr.training.rankers import assemble
-
-    folder = Path(mkdtemp(prefix="hybridr-rerank-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return export(assemble(SOURCE, REM, ranker="rerank"), folder / "scorer", precision=precision)  # type: ignore[arg-type]
+from support.golden_ddr import SOURCE
 
 
 def written(folder: Path, kind: str = "bert", labels: int = 1) -> Any:

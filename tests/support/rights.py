@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr import Search, SearchSettings, connect
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import default_alias
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.routing import shards_for
@@ -28,7 +28,7 @@ from hybridr.search.settings import RecallMode
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
-from support.corpus import bulk
+from support.corpus import create, put
 
 SECURITY = "/_plugins/_security/api"
 PASSWORD = "FJcHGk7dL3mC9hKf2DgJ4cHkL-aA1"
@@ -96,18 +96,17 @@ def fresh_machine(folder: Path) -> Iterator[None]:
 
 def fill_unevenly(cluster: Cluster, index: str, documents: list[Document], shares: tuple[int, ...]) -> None:
     """Make an index with a shard for each share, and put at most so many documents into each."""
-    settings = {"number_of_shards": len(shares), "number_of_replicas": 0}
     text = {"type": "text", "analyzer": "english"}
-    body = {"settings": settings, "mappings": {"properties": {"title": text, "text": text}}}
-    cluster.request("PUT", path_of(index), body)
+    settings = {"number_of_shards": len(shares), "number_of_replicas": 0}
+    create(cluster, index, {"title": text, "text": text}, settings)
     info, room = cluster.index_info(index), list(shares)
-    lines: list[dict[str, Any]] = []
+    taken = {}
     for one in documents:
         shard = shards_for(one.doc_id, info)[0]
         if room[shard]:
             room[shard] -= 1
-            lines += [{"index": {"_id": one.doc_id}}, {"title": one.title, "text": one.text}]
-    bulk(cluster, index, lines)
+            taken[one.doc_id] = {"title": one.title, "text": one.text}
+    put(cluster, index, taken)
 
 
 def tried(
@@ -175,12 +174,13 @@ def printed(
     return found
 
 
-def differences(left: Any, right: Any, where: str = "") -> list[str]:
+def differences(left: Any, right: Any, where: str = "", near: float = 1e-6) -> list[str]:
     """List where two answers differ: numbers by more than a millionth, all else at all."""
     if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
-        return [line for name in left for line in differences(left[name], right[name], f"{where}/{name}")]
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple) and len(left) == len(right):
-        pairs = enumerate(zip(left, right, strict=True))
-        return [line for at, pair in pairs for line in differences(*pair, f"{where}/{at}")]
-    near = isinstance(left, float) and left == pytest.approx(right, abs=1e-6)
-    return [] if near or left == right else [f"{where}: {left!r} is not {right!r}"[:300]]
+        pairs = [(name, left[name], right[name]) for name in left]
+    elif isinstance(left, list | tuple) and isinstance(right, list | tuple) and len(left) == len(right):
+        pairs = [(at, *pair) for at, pair in enumerate(zip(left, right, strict=True))]
+    else:
+        alike = left == right or (isinstance(left, float) and left == pytest.approx(right, abs=near))
+        return [] if alike else [f"{where}: {left!r} is not {right!r}"[:300]]
+    return [line for at, *pair in pairs for line in differences(*pair, f"{where}/{at}", near)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
-from support.corpus import bulk
+from support.corpus import put
 
 BRANDS = ("Nordvik", "Tallow & Sons", "Acme", "Hearthside", "Kumo", "Blue Heron")
 COLOURS = ("red", "navy blue", "green", "charcoal", "ivory", "mustard")
@@ -82,11 +82,11 @@ STORE: dict[str, Any] = {
 def fill_store(cluster: Cluster, index: str, count: int) -> None:
     """Create a shop as shops are: sub-fields, keywords, synonyms, nested objects, three shards."""
     cluster.request("PUT", path_of(index), STORE)
-    dice, lines = random.Random(27), []
+    dice, documents = random.Random(27), {}
     for number in range(count):
         category, kind, about = KINDS[number % len(KINDS)]
         colour, material = dice.choice(COLOURS), dice.choice(MATERIALS)
-        source = {
+        documents[f"p{number}"] = {
             "sku": f"{kind[:2].upper()}-{1000 + number}",
             "title": f"{colour} {material} {kind}",
             "brand": dice.choice(BRANDS),
@@ -103,8 +103,7 @@ def fill_store(cluster: Cluster, index: str, count: int) -> None:
             "suggest": [kind],
             "photo": [dice.random(), dice.random()],
         } | ({"alert": match(kind)} if number % 50 == 0 else {})
-        lines += [{"index": {"_id": f"p{number}"}}, source]
-    bulk(cluster, index, lines)
+    put(cluster, index, documents)
 
 
 FIELDS_ASKED = ["title^5", "title.english^3", "brand.text^2", "description", "attributes^0.5"]

@@ -22,3 +22,7 @@ def within(seconds: float) -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds, f"it took more than {seconds:g} s"
+
+
+def until(happened, what="it", within_s=120.0):
+    wait_until(happened, within_s)

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from hybridr import ReindexSettings, connect
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex
 from support.hashing import HashingEncoder
+from support.waiting import until
 
 SHARE = 20
 
@@ -88,14 +88,6 @@ def told_in(folder: Path) -> list[str]:
     """Every text that any other process encoded; this one does too, when it verifies."""
     files = [file for file in folder.rglob("*.txt") if file.stem != str(os.getpid())]
     return [line for file in files for line in file.read_text("utf-8").splitlines()]
-
-
-def until(happened: Callable[[], Any]) -> None:
-    """Wait until something happened."""
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def settled_count(count: Callable[[], int], rest_s: float = 1.0) -> int:

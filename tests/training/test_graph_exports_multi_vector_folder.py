@@ -10,10 +10,9 @@ import pytest
 
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError
-from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE
-from support.multi_vectors import REM, exported
+from support.golden_ddr import colbert as exported
 
 TEXTS = [*INPUTS["passages"], "the river, and the sea!", "a bank . of the river"]
 QUERIES = ["the virus and the vaccine", "what is the price of a house ?", "a"]
@@ -26,7 +25,7 @@ def scores(queries: list[Any], documents: list[Any]) -> np.ndarray:
 
 
 def test_a_folder_gives_the_vectors_of_the_ranker() -> None:
-    found, ranker = MultiVectorEncoder(exported()), assemble(SOURCE, REM, ranker="colbert")
+    found, ranker = MultiVectorEncoder(exported()), golden("colbert")
     for text in [*TEXTS, *QUERIES, ""]:
         [wanted] = ranker.encode_documents([text])  # type: ignore[attr-defined]
         np.testing.assert_allclose(found.encode_documents([text])[0], wanted, atol=1e-5)
@@ -45,7 +44,15 @@ def test_a_folder_scores_as_the_authors_code() -> None:
 
 
 def test_the_command_exports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    joined = ["export", "--dam", str(SOURCE), "--rem", str(REM), "--ranker", "colbert"]
+    joined = [
+        "export",
+        "--dam",
+        str(SOURCE),
+        "--rem",
+        str(rem_of("colbert_lora192-pa4")),
+        "--ranker",
+        "colbert",
+    ]
     assert main([*joined, "--out", str(tmp_path / "out")]) == 0
     assert f"--token-encoder {tmp_path / 'out'}" in capsys.readouterr().out
     assert main([*joined, "--out", str(tmp_path / "out"), "--precision", "int8"]) == 1

@@ -17,10 +17,10 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import DataError, ModelError
 from hybridr.files.local import read_manifest
-from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE
-from support.pairs import REM, exported, written
+from support.golden_ddr import cross_encoder as exported
+from support.pairs import written
 
 PAIRS = [
     (query, text)
@@ -30,7 +30,7 @@ PAIRS = [
 
 
 def test_a_folder_scores_pairs_as_the_ranker_does() -> None:
-    ranker, scorer = assemble(SOURCE, REM, ranker="rerank"), PairScorer(exported())
+    ranker, scorer = golden("rerank"), PairScorer(exported())
     np.testing.assert_allclose(scorer.score(PAIRS), ranker.score(PAIRS), atol=1e-5)  # type: ignore[attr-defined]
     assert scorer.fingerprint == ranker.fingerprint
     assert np.ptp(scorer.score(PAIRS)) > 0.1
@@ -100,7 +100,15 @@ def test_the_command_exports_both(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "a"
     assert main(["export", str(tmp_path / "model"), "--out", str(out)]) == 0
     assert f"rerank_settings = {{folder = '{out}'}}" in capsys.readouterr().out
-    joined = ["export", "--dam", str(SOURCE), "--rem", str(REM), "--ranker", "rerank"]
+    joined = [
+        "export",
+        "--dam",
+        str(SOURCE),
+        "--rem",
+        str(rem_of("rerank_lora192-pa4")),
+        "--ranker",
+        "rerank",
+    ]
     assert main([*joined, "--out", str(out), "--precision", "int8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pair_scorer"]["precision"] == "int8"
     with pytest.raises(ModelError, match=r"is not an encoder of hybridr"):

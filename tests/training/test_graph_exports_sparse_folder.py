@@ -16,8 +16,8 @@ from hybridr.errors import ModelError
 from hybridr.files.local import read_manifest
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
-from support.golden_ddr import DDR, INPUTS, SOURCE, rem_of
-from support.sparse import QUERIES, dense_rows, exported, golden
+from support.golden_ddr import DDR, INPUTS, SOURCE, golden, rem_of
+from support.sparse import QUERIES, dense_rows, exported
 
 TEXTS = [*INPUTS["passages"], *QUERIES]
 

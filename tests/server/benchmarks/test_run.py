@@ -20,7 +20,7 @@ from hybridr.records import Document, Query, Run
 from hybridr.training.settings import AdaptSettings
 from studies import baselines, published
 from studies import collections as rankings
-from support.corpus import text_number
+from support.corpus import drop_indices, text_number
 from support.places import DDR
 
 SYSTEMS = ["bm25", "rm3", "dense", "hybrid-stock"]
@@ -190,8 +190,7 @@ def test_a_row_of_the_published_tables_runs_on_its_own_layout(cluster, tmp_path,
         assert run.main([*common, "--row", "ddr/contrast", *models]) == 0
         assert "1 of 1 are finished already" in capsys.readouterr().err
     finally:
-        for info in cluster.indices("published-lotte-tech*"):
-            cluster.request("DELETE", f"/{info.name}")
+        drop_indices(cluster, "published-lotte-tech*")
     found = {
         file.stem: json.loads(file.read_text()) for file in (tmp_path / "results").glob("published/*.json")
     }

@@ -17,7 +17,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
 from hybridr.search.rules.rules import fetch_rules
 from hybridr.status.standing import remove, status
-from support.corpus import fill_index, put_documents, sources, text_number
+from support.corpus import put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
 ENCODER = HashingEncoder()
@@ -69,8 +69,7 @@ def follow(cluster: Cluster, hint: str) -> None:
 def test_a_rollover_is_undone_by_the_requests_of_a_hint(cluster, index_name, write_index) -> None:
     """The hint was `hybridr reindex`, which refused; its own hint left behind what clients wrote since."""
     name = index_name
-    fill_index(cluster, name, 9)
-    first, alias = reindex(cluster, name, ENCODER).destination, f"{name}-hybridr"
+    first, alias = reindexed(cluster, name, 9, ENCODER).destination, f"{name}-hybridr"
     if write_index:  # as a lifecycle policy wants it: the alias stays on both indices
         added = {"index": first, "alias": alias, "is_write_index": True}
         cluster.request("POST", "/_aliases", {"actions": [{"add": added}]})

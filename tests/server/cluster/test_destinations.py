@@ -22,10 +22,12 @@ from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import index_of_job
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, fill_index, put_documents, reindexed, sources
+from support.commands import before_call
+from support.corpus import add_alias, bulk, fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 
 ENCODER = HashingEncoder()
@@ -113,8 +115,7 @@ def test_an_alias_that_a_stranger_holds_moves_only_on_demand_and_shows_no_more_t
     deployed = {"way": "client", "pipeline": "somebody-elses"}
     info = cluster.index_info(stranger)
     put_record(cluster, info, info.record.changed(deployment=deployed))
-    hiding = {"index": stranger, "alias": f"{index_name}-mine", "filter": {"term": {"tags": "a"}}}
-    cluster.request("POST", "/_aliases", {"actions": [{"add": hiding | {"routing": "x"}}]})
+    add_alias(cluster, stranger, f"{index_name}-mine", filter={"term": {"tags": "a"}}, routing="x")
     other = HashingEncoder(salt="other")
     settings = ReindexSettings(alias=f"{index_name}-mine")
     with pytest.raises(ClusterError, match=f"does not list that index and lacks 1 document .* '{stranger}'"):
@@ -133,12 +134,8 @@ def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
 ):
     fill_index(cluster, index_name, 3)
     fill_index(cluster, f"{index_name}-payroll", 1)
-    given = {"index": f"{index_name}-payroll", "alias": f"{index_name}-hybridr"}
-
-    def verified(*_: Any) -> None:
-        cluster.request("POST", "/_aliases", {"actions": [{"add": given}]})
-
-    monkeypatch.setattr("hybridr.indexing.targets.beside.require_verified", verified)
+    payroll, alias = f"{index_name}-payroll", f"{index_name}-hybridr"
+    before_call(monkeypatch, beside, "require_verified", lambda: add_alias(cluster, payroll, alias))
     with pytest.raises(ClusterError, match=f"points to '{index_name}-payroll', which was not made from"):
         reindex(cluster, index_name, ENCODER)
     assert [one.name for one in cluster.indices(f"{index_name}-hybridr")] == [f"{index_name}-payroll"]

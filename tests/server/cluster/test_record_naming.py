@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from support.corpus import beir_folder, fill_index
+from support.corpus import beir_folder, drop_indices, fill_index
 
 MANY, ROLLED, STREAM, CLOSED, NARROW = (
     f"t-odd-{kind}" for kind in ("many", "rolled", "stream", "closed", "closed-as")
@@ -57,8 +57,7 @@ def folder(cluster: Cluster, minilm: Path, tmp_path_factory: pytest.TempPathFact
     yield place
     cluster.request("DELETE", path_of("_data_stream", STREAM))
     cluster.request("DELETE", path_of("_index_template", STREAM))
-    for info in cluster.indices("t-odd-*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, "t-odd-*")
 
 
 @pytest.mark.attack(45)

@@ -8,6 +8,7 @@ from hybridr.demo.demo import demonstrate
 from hybridr.encoders.opening import load_encoder
 from hybridr_cli.commands.demo import show_demo
 from hybridr_cli.session import Session
+from support.corpus import drop_indices
 
 pytestmark = pytest.mark.model
 DOCUMENTS = 60
@@ -36,5 +37,4 @@ def test_demo_end_to_end(cluster, capsys):
     assert "Try next:" in shown
     assert len(shown.splitlines()) <= 40, "one screen"
     assert again.loading.documents == DOCUMENTS
-    for info in cluster.indices("pydocs*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, "pydocs*")

@@ -14,6 +14,7 @@ from hybridr.errors import ClusterError, NotFound
 from hybridr.indexing import switching
 from hybridr.indexing.planning import Plan
 from hybridr.indexing.reindexing import ReindexResult, plan, reindex, sync
+from hybridr.indexing.targets import beside
 from hybridr.search.rules.rules import add_rules
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy
@@ -202,10 +203,8 @@ def test_what_clients_write_during_the_fill_stops_the_switch(cluster, index_name
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
 
-    def verified(*_: Any) -> None:
-        put_documents(cluster, f"{index_name}-hybridr", [30])
-
-    monkeypatch.setattr("hybridr.indexing.targets.beside.require_verified", verified)
+    alias = f"{index_name}-hybridr"
+    before_call(monkeypatch, beside, "require_verified", lambda: put_documents(cluster, alias, [30]))
     with pytest.raises(ClusterError, match="lacks 1 document as clients wrote"):
         again(cluster, index_name)
     assert holders(cluster, f"{index_name}-hybridr") == [first]

@@ -8,7 +8,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import ReindexResult, plan, reindex, sync
-from support.corpus import bulk, delete, fill_index, put_documents, sources
+from support.corpus import add_alias, bulk, delete, fill_index, having, put_documents, sources
 from support.hashing import HashingEncoder
 
 ENCODER, OTHER, THIRD = HashingEncoder(), HashingEncoder(salt="other"), HashingEncoder(salt="third")
@@ -25,14 +25,10 @@ def again(cluster: Cluster, name: str, encoder: HashingEncoder = OTHER, **settin
     return reindex(cluster, name, encoder, ReindexSettings(fields=("text",), term_table=False, **settings))
 
 
-def blocked(cluster: Cluster, index: str, block: str, value: bool | None = True) -> None:
-    cluster.request("PUT", path_of(index, "_settings"), {f"index.blocks.{block}": value})
-
-
 def shrunk(cluster: Cluster, index: str, aliases: dict[str, dict[str, object]]) -> str:
     """Shrink an index as a policy does: the smaller one takes over its name and its aliases."""
     smaller = f"{index}-shrunken"
-    blocked(cluster, index, "write")
+    cluster.request("PUT", path_of(index, "_settings"), {"index.blocks.write": True})
     settings = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.blocks.write": None}
     cluster.request("POST", path_of(index, "_shrink", smaller), {"settings": settings})
     additions = [
@@ -63,7 +59,7 @@ def test_what_clients_wrote_in_an_index_that_was_shrunk_is_not_left_behind(clust
 def test_an_index_that_was_shrunk_and_not_written_is_replaced_and_a_filter_stays(cluster, name):
     narrow = {"filter": {"term": {"tags": "a"}}}
     app = f"{name}-app"
-    cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": name, "alias": app, **narrow}}]})
+    add_alias(cluster, name, app, **narrow)
     first = again(cluster, name, ENCODER, alias=app)
     smaller = shrunk(cluster, first.destination, {app: narrow})
     done = again(cluster, name, alias=app)
@@ -75,12 +71,11 @@ def test_an_index_that_was_shrunk_and_not_written_is_replaced_and_a_filter_stays
 @pytest.mark.parametrize("block", ["read_only", "read_only_allow_delete"])
 def test_a_block_of_the_index_that_the_alias_leaves_stops_before_anything_is_made(cluster, name, block):
     first = again(cluster, name, ENCODER)
-    blocked(cluster, first.destination, block)
-    try:
-        with pytest.raises(ClusterError, match=f"index.blocks.{block} is true") as refused:
-            again(cluster, name)
-    finally:
-        blocked(cluster, first.destination, block, None)
+    with (
+        having(cluster, {f"index.blocks.{block}": True}, first.destination),
+        pytest.raises(ClusterError, match=f"index.blocks.{block} is true") as refused,
+    ):
+        again(cluster, name)
     assert f"PUT /{first.destination}/_settings" in (refused.value.hint or "")
     assert not cluster.exists(f"{name}-hybridr-2")
     assert again(cluster, name).switched
@@ -89,13 +84,10 @@ def test_a_block_of_the_index_that_the_alias_leaves_stops_before_anything_is_mad
 def test_a_block_of_an_earlier_index_stops_a_third_but_not_a_round_of_sync(cluster, name):
     first = again(cluster, name, ENCODER)
     again(cluster, name)
-    blocked(cluster, first.destination, "read_only")
-    try:
+    with having(cluster, {"index.blocks.read_only": True}, first.destination):
         put_documents(cluster, name, [4], suffix=" anew")
         assert sync(cluster, name, OTHER).copied == 1
         assert again(cluster, name).destination == f"{name}-hybridr-2"
         with pytest.raises(ClusterError, match=f"no such block on '{first.destination}'"):
             again(cluster, name, THIRD)
-    finally:
-        blocked(cluster, first.destination, "read_only", None)
     assert not cluster.exists(f"{name}-hybridr-3")

@@ -4,13 +4,12 @@ wrote.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
+from support.commands import before_call
 from support.corpus import put, reindexed, sources, update
 from support.hashing import HashingEncoder
 
@@ -25,16 +24,14 @@ def test_a_change_behind_the_position_that_was_read_arrives(cluster, index_name,
         update(cluster, alias, f"d{number}", price=77.0)
     update(cluster, alias, "d20", price=78.0)
     put(cluster, index_name, {"d20": {"text": "an early candle"}})
-    before = beside.encode_stale
 
-    def delayed(*details: Any) -> Any:
+    def changed() -> None:
         """Change documents of the source after they were read, before clients' writes are encoded."""
         put(cluster, index_name, late)
         cluster.refresh(index_name)
-        return before(*details)
 
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "encode_stale", delayed)
+        before_call(patch, beside, "encode_stale", changed)
         work(cluster, index_name, HashingEncoder())
     sync(cluster, index_name, HashingEncoder())
     cluster.refresh(alias)

@@ -12,7 +12,7 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
-from support.corpus import bulk, create, text_number
+from support.corpus import bulk, create, put, text_number
 from support.hashing import HashingEncoder
 
 ENCODER = HashingEncoder()
@@ -20,11 +20,8 @@ ENCODER = HashingEncoder()
 
 def write(cluster: Cluster, index: str, numbers: range, text: str = "") -> None:
     """Every third document without a routing."""
-    lines: list[dict[str, Any]] = []
-    for number in numbers:
-        routing = {"routing": f"user{number}"} if number % 3 else {}
-        lines += [{"index": {"_id": f"d{number}", **routing}}, {"text": text_number(number) + text}]
-    bulk(cluster, index, lines)
+    documents = {f"d{number}": {"text": text_number(number) + text} for number in numbers}
+    put(cluster, index, documents, {f"d{number}": f"user{number}" for number in numbers if number % 3})
 
 
 def erase(cluster: Cluster, index: str, *numbers: int) -> None:

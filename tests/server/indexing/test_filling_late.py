@@ -13,7 +13,7 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.reading import Share, read_documents
+from hybridr.cluster.reading import Share
 from hybridr.cluster.writing import Rejects
 from hybridr.errors import NotFound
 from hybridr.indexing.filling import Fill
@@ -23,7 +23,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.targets import beside, in_place
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
-from support.corpus import delete, fill_index, put_documents, reindexed, sources
+from support.corpus import delete, fill_index, put_documents, reindexed, sources, vectors
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 
@@ -87,11 +87,6 @@ def late(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., LateWorker]
     yield begin
     for worker in begun:
         worker.write()
-
-
-def vectors(cluster: Cluster, index: str) -> dict[str, Any]:
-    found = read_documents(cluster, index)
-    return {one.doc_id: np.float32(one.source["hybridr_vector"]).tolist() for one in found}
 
 
 def change(cluster: Cluster, index: str) -> None:

@@ -15,7 +15,7 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Windows
 from hybridr.status.standing import status
-from support.corpus import bulk, fill_index, put_documents, sources, text_number, update
+from support.corpus import create, fill_index, put, put_documents, sources, text_number, update
 from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
 
 
@@ -27,15 +27,19 @@ def filled(cluster: Cluster, index_name: str) -> tuple[str, dict[str, str]]:
     return done.destination, texts
 
 
+def assert_passages(cluster: Cluster, index: str, texts: dict[str, str]) -> None:
+    """Each document has the vectors of its text's passages, and where these are."""
+    for doc_id, text in texts.items():
+        held = stored(cluster, index, doc_id)
+        assert [(part["start"], part["end"]) for part in held] == list(split(text, encoder(), WINDOWS).spans)
+        for part in held:
+            [exact] = encoder().encode_documents([text[part["start"] : part["end"]]])
+            assert part["vector"] == pytest.approx(exact, abs=1e-6)
+
+
 def test_each_document_holds_the_vectors_of_its_passages_once(cluster, index_name, filled):
     destination, texts = filled
-    for doc_id in ("d0", "d1", "d19", "empty"):
-        held = stored(cluster, destination, doc_id)
-        spans = split(texts[doc_id], encoder(), WINDOWS).spans
-        assert [(part["start"], part["end"]) for part in held] == list(spans)
-        for part in held:
-            [exact] = encoder().encode_documents([texts[doc_id][part["start"] : part["end"]]])
-            assert part["vector"] == pytest.approx(exact, abs=1e-6)
+    assert_passages(cluster, destination, {one: texts[one] for one in ("d0", "d1", "d19", "empty")})
     assert sources(cluster, destination) == sources(cluster, index_name)
     body = {"query": {"ids": {"values": ["d1"]}}, "_source": {"excludes": ["hybridr_vector"]}}
     [hit] = cluster.search(destination, body)["hits"]["hits"]
@@ -46,9 +50,7 @@ def test_each_document_holds_the_vectors_of_its_passages_once(cluster, index_nam
     assert [held.passages for held in status(cluster, index_name).holdings] == [WINDOWS]
 
     # Running again encodes nothing and another split is another index.
-    destination, _ = filled
-    model = encoder()
-    again = reindex(cluster, index_name, model, PASSAGES)
+    again = reindex(cluster, index_name, encoder(), PASSAGES)
     assert (again.destination, again.encoded, again.skipped) == (destination, 0, COUNT + 1)
     other = PASSAGES.model_copy(update={"passage_overlap": 5})
     names = {
@@ -64,20 +66,13 @@ def test_what_the_source_and_clients_change_is_split_again(cluster, index_name, 
     put_documents(cluster, index_name, [1], suffix=" now it is short")
     changed = " ".join(reversed(texts["d4"].split()))
     update(cluster, destination, "d4", text=changed)
-    bulk(cluster, destination, [{"index": {"_id": "new"}}, {"text": long_text(77)}])
+    put(cluster, destination, {"new": {"text": long_text(77)}})
     update(cluster, destination, "d7", text="")
     assert stored(cluster, destination, "d4") != [], "a partial update keeps the vectors"
-    model = encoder()
-    done = sync(cluster, index_name, model)
+    done = sync(cluster, index_name, encoder())
     assert (done.copied, done.renewed) == (1, 3)
     wanted = {"d1": text_number(1) + " now it is short", "d4": changed, "new": long_text(77), "d7": ""}
-    for doc_id, text in wanted.items():
-        held = stored(cluster, destination, doc_id)
-        spans = split(text, model, WINDOWS).spans
-        assert [(part["start"], part["end"]) for part in held] == list(spans)
-        for part in held:
-            [exact] = model.encode_documents([text[part["start"] : part["end"]]])
-            assert part["vector"] == pytest.approx(exact, abs=1e-6)
+    assert_passages(cluster, destination, wanted)
     cluster.refresh(destination)
     hit = Search(cluster, index_name, encoder(), "dense")(secret(77), 1)[0]
     assert (hit.doc_id, secret(77) in hit.text) == ("new", True)
@@ -126,13 +121,10 @@ def test_smaller_vectors_and_shards(cluster, index_name, form):
 
 def test_nested_fields_of_the_user_stay(cluster, index_name):
     comments = {"type": "nested", "properties": {"by": {"type": "keyword"}, "words": {"type": "text"}}}
-    properties = {"text": {"type": "text"}, "notes": comments}
-    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
-    lines: list[dict[str, Any]] = []
-    for number in range(40):
-        notes = [{"by": f"p{n}", "words": f"note {n}"} for n in range(number % 4)]
-        lines += [{"index": {"_id": f"d{number}"}}, {"text": long_text(number), "notes": notes}]
-    bulk(cluster, index_name, lines)
+    create(cluster, index_name, {"text": {"type": "text"}, "notes": comments})
+    notes = [{"by": f"p{n}", "words": f"note {n}"} for n in range(3)]
+    documents = {f"d{n}": {"text": long_text(n), "notes": notes[: n % 4]} for n in range(40)}
+    put(cluster, index_name, documents)
     done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"fields": ("text",)}))
     assert sources(cluster, done.destination) == sources(cluster, index_name)
     query = {"nested": {"path": "notes", "query": {"term": {"notes.by": "p2"}}}}
@@ -190,7 +182,7 @@ def test_a_document_with_too_many_nested_objects_is_refused_by_name(cluster, ind
     destination = reindex(cluster, index_name, encoder(), PASSAGES).destination
     limit = {"index.mapping.nested_objects.limit": 1}
     cluster.request("PUT", path_of(destination, "_settings"), limit)
-    bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": long_text(5)}])
+    put(cluster, index_name, {"d1": {"text": long_text(5)}})
     done = reindex(cluster, index_name, encoder(), PASSAGES)
     assert done.rejected == 1
     reasons = {json.loads(line)["reason"] for line in done.rejects_file.read_text().splitlines()}

@@ -16,7 +16,7 @@ from hybridr.encoders import precisions
 from hybridr.encoders.export.exporting import export
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.verification import verify
-from support.corpus import bulk
+from support.corpus import bulk, put
 from support.tiny import tiny_retriever, tiny_texts
 
 TEXTS = [text for text in tiny_texts(120, seed=8) if len(text.split()) > 8]
@@ -29,12 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def filled(cluster: Cluster, index_name: str) -> str:
-    lines = [
-        line
-        for number, text in enumerate(TEXTS)
-        for line in ({"index": {"_id": f"d{number}"}}, {"text": text})
-    ]
-    bulk(cluster, index_name, lines)
+    put(cluster, index_name, {f"d{number}": {"text": text} for number, text in enumerate(TEXTS)})
     return index_name
 
 

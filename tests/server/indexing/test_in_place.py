@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from hybridr.indexing import filling
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.targets import beside
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, put_documents, sources, text_number, update
+from support.corpus import bulk, put, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import (
     IN_PLACE,
@@ -33,7 +32,8 @@ from support.in_place_index import (
     raw,
     refusing_index,
 )
-from support.workers import settled_count, until
+from support.waiting import until
+from support.workers import settled_count
 
 COUNT = 160
 
@@ -92,11 +92,8 @@ def test_exact_numbers_odd_ids_and_routing_survive(cluster, index_name):
     empty_index(cluster, index_name, {"number_of_shards": 3}, mappings)
     kept = {"huge": 123456789012345678901234567890, "small": 5e-324, "a.b": [1, None, {"z": "\u0000é漢"}]}
     ids = ["a b/c?d#", "é" * 256, "plain", "\u202eodd"]
-    lines: list[dict[str, Any]] = []
-    for number, doc_id in enumerate(ids):
-        lines.append({"index": {"_id": doc_id, "routing": f"r{number}"}})
-        lines.append({"text": text_number(number), "kept": kept})
-    bulk(cluster, index_name, lines)
+    documents = {doc_id: {"text": text_number(number), "kept": kept} for number, doc_id in enumerate(ids)}
+    put(cluster, index_name, documents, {doc_id: f"r{number}" for number, doc_id in enumerate(ids)})
     before = {found.doc_id: found for found in read_documents(cluster, index_name)}
     assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 4
     after = {found.doc_id: found for found in read_documents(cluster, index_name)}

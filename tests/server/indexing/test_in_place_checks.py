@@ -13,7 +13,7 @@ from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, text_number, update
+from support.corpus import bulk, clone, put, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
 
@@ -78,17 +78,12 @@ def test_a_clone_with_index_knn_takes_vectors_where_its_origin_cannot(cluster, i
     """The setting is final, on a closed index too; a clone may have another, as docs/reindex.md gives it."""
     copy, settings = f"{index_name}-knn", path_of(index_name, "_settings")
     empty_index(cluster, index_name, {"knn": False}, {"properties": {"text": {"type": "text"}}})
-    for number in range(3):
-        bulk(cluster, index_name, [{"index": {"_id": f"d{number}"}}, {"text": text_number(number)}])
+    put(cluster, index_name, {f"d{number}": {"text": text_number(number)} for number in range(3)})
     cluster.request("POST", path_of(index_name, "_close"))
     with pytest.raises(ClusterError, match="final"):
         cluster.request("PUT", settings, {"index.knn": True})
     cluster.request("POST", path_of(index_name, "_open"))
-    cluster.request("PUT", settings, {"index.blocks.write": True})
-    body = {"settings": {"index.knn": True, "index.blocks.write": None}}
-    cluster.request("POST", path_of(index_name, "_clone", copy), body)
-    cluster.request("PUT", settings, {"index.blocks.write": None})
-    cluster.wait_until_usable(copy)
+    clone(cluster, index_name, copy, **{"index.knn": True})
     assert reindex(cluster, copy, HashingEncoder(), IN_PLACE).encoded == 3
     assert ok(cluster, copy)
     assert cluster.count(index_name) == 3
@@ -106,12 +101,7 @@ def test_an_index_that_is_missing_or_empty_is_refused(cluster, index_name):
 
 def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(cluster, index_name, index):
     copy = f"{index_name}-copy"
-    settings = path_of(index, "_settings")
-    cluster.request("PUT", settings, {"index": {"blocks.write": True}})
-    body = {"settings": {"index.blocks.write": None, "number_of_replicas": 0}}
-    cluster.request("POST", path_of(index, "_clone", copy), body)
-    cluster.request("PUT", settings, {"index": {"blocks.write": False}})
-    cluster.wait_until_usable(copy)
+    clone(cluster, index, copy)
     with pytest.raises(ClusterError, match="is a copy of"):
         reindex(cluster, copy, HashingEncoder(), IN_PLACE)
     with pytest.raises(DataError, match="is a copy of"):

@@ -10,7 +10,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, HybridrError, ModelError, NotFound
 from hybridr.indexing.reindexing import plan, reindex
-from support.corpus import fill_index
+from support.corpus import add_alias, fill_index
 from support.hashing import HashingEncoder
 
 
@@ -55,10 +55,9 @@ def test_refusals_before_anything_is_sent(cluster, index_name):
 def test_alias_over_two_indices_is_refused(cluster, index_name):
     for part in "ab":
         fill_index(cluster, f"{index_name}-{part}", 2)
+        add_alias(cluster, f"{index_name}-{part}", f"{index_name}-both")
     both, other = f"{index_name}-both", f"{index_name}-x"
-    actions = [{"add": {"index": f"{index_name}-{part}", "alias": both}} for part in "ab"]
-    actions += [{"add": {"index": f"{index_name}-b", "alias": other}}]
-    cluster.request("POST", "/_aliases", {"actions": actions})
+    add_alias(cluster, f"{index_name}-b", other)
     assert "several indices" in refused(cluster, both).message
     assert "several indices" in refused(cluster, f"{index_name}-a", alias=both).message
     assert "was not made from" in refused(cluster, f"{index_name}-a", alias=other).message
@@ -67,9 +66,8 @@ def test_alias_over_two_indices_is_refused(cluster, index_name):
 def test_what_cannot_be_an_alias_is_refused_before_the_fill(cluster, index_name):
     fill_index(cluster, index_name, 2)
     for alias in ("two words", "a,b", "_x", "-x", "..", "a*", "a#b", "a:b", 'a"b', "a\\b"):
-        actions = [{"add": {"index": index_name, "alias": alias}}]
         with pytest.raises(ClusterError, match="nvalid alias name"):
-            cluster.request("POST", "/_aliases", {"actions": actions})
+            add_alias(cluster, index_name, alias)
         assert "cannot be an alias" in refused(cluster, index_name, alias=alias).message
 
 

@@ -8,26 +8,24 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import ray
 
 from hybridr import ReindexSettings, connect, load_encoder
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.reading import read_documents
 from hybridr.errors import ModelError
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
-from support.corpus import delete, fill_index, put_documents, reindexed, sources, text_number
+from support.corpus import delete, fill_index, put_documents, reindexed, sources, text_number, vectors
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
-from support.workers import SHARE, BrokenFor, Telling, on_ray, told_in, until
+from support.waiting import until
+from support.workers import SHARE, BrokenFor, Telling, on_ray, told_in
 
 PASSWORD = "not-to-be-found-anywhere"
 
@@ -65,11 +63,6 @@ def holders_of(folder: Path, ending: str) -> list[int]:
     return [int(one.stem) for one in files if any(x.endswith(ending) for x in one.read_text().splitlines())]
 
 
-def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
-    found = read_documents(cluster, index)
-    return {one.doc_id: tuple(np.float32(one.source["hybridr_vector"]).tolist()) for one in found}
-
-
 @pytest.mark.model
 @pytest.mark.usefixtures("fresh_vectors")
 def test_vectors_are_those_of_threads_to_the_bit(cluster, index_name, minilm):
@@ -95,7 +88,7 @@ def test_workers_that_are_killed_lose_nothing(cluster, index_name, tmp_path):
     assert (done.documents, done.rejected, done.switched) == (160, 0, True)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
     expected = HashingEncoder().encode_documents([text_number(n) for n in range(160)])
-    assert vectors(cluster, done.destination) == {f"d{n}": tuple(v) for n, v in enumerate(expected.tolist())}
+    assert vectors(cluster, done.destination) == {f"d{n}": v for n, v in enumerate(expected.tolist())}
     told = Counter(told_in(tmp_path))
     assert set(told) == {text_number(n) for n in range(160)}
     assert max(told.values()) == 2

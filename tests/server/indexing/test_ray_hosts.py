@@ -14,20 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.embedded.configuration import node_settings
-from hybridr.cluster.reading import read_documents
 from hybridr.cluster.settings import NodeSettings
-from support.corpus import fill_index, sources, text_number
+from support.corpus import fill_index, sources, text_number, vectors
 from support.hashing import HashingEncoder
 from support.hosts import Host, Hosts
 from support.places import ROOT, SUPPORT
-from support.workers import told_in, until
+from support.waiting import until
+from support.workers import told_in
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 HOSTS = bool(os.environ.get("HYBRIDR_HOSTS"))
@@ -101,11 +100,8 @@ def who_waits(folder: Path) -> str:
 
 def check_whole(cluster: Cluster, index: str) -> None:
     """Everything is there, exactly."""
-    found = {one.doc_id: one for one in read_documents(cluster, f"{index}-hybridr")}
-    expected = HashingEncoder().encode_documents([text_number(n) for n in range(DOCUMENTS)])
-    assert found.keys() == {f"d{n}" for n in range(DOCUMENTS)}
-    for number, vector in enumerate(expected):
-        np.testing.assert_array_equal(np.float32(found[f"d{number}"].source["hybridr_vector"]), vector)
+    expected = HashingEncoder().encode_documents([text_number(n) for n in range(DOCUMENTS)]).tolist()
+    assert vectors(cluster, f"{index}-hybridr") == {f"d{n}": vector for n, vector in enumerate(expected)}
     assert sources(cluster, f"{index}-hybridr") == sources(cluster, index)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +15,17 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import plan, reindex
-from support.corpus import bulk, fill_index, put_documents, reindexed, sources, text_number
+from support.corpus import (
+    add_alias,
+    create,
+    fill_index,
+    having,
+    put,
+    put_documents,
+    reindexed,
+    sources,
+    text_number,
+)
 from support.hashing import HashingEncoder
 
 
@@ -57,11 +67,10 @@ def test_running_again_encodes_only_what_changed(cluster, index_name):
 
 
 def test_ctrl_c_then_the_same_command(cluster, index_name, tiny, cli, monkeypatch):
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
 
     fill_index(cluster, index_name, 60)
     with monkeypatch.context() as patch:
+        interrupted = Mock(side_effect=KeyboardInterrupt)
         patch.setattr("hybridr.indexing.targets.beside.require_verified", interrupted)
         said = cli(cluster, f"reindex {index_name} --encoder {tiny}", code=130).err
     assert "error: interrupted\nhint: run the same command again to continue" in said
@@ -72,10 +81,9 @@ def test_ctrl_c_then_the_same_command(cluster, index_name, tiny, cli, monkeypatc
 
 def test_documents_without_text_are_copied_without_vector(cluster, index_name):
     fill_index(cluster, index_name, 3)
-    for number, text in enumerate(["", "   ", None, [], ["two", "parts"]]):
-        source = {"text": text, "price": 1.0}
-        cluster.request("PUT", path_of(index_name, "_doc", f"e{number}"), source, {"refresh": "true"})
-    cluster.request("PUT", path_of(index_name, "_doc", "e9"), {"price": 2.0}, {"refresh": "true"})
+    odd = ["", "   ", None, [], ["two", "parts"]]
+    put(cluster, index_name, {f"e{number}": {"text": text, "price": 1.0} for number, text in enumerate(odd)})
+    put(cluster, index_name, {"e9": {"price": 2.0}})
     done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
     assert (done.documents, done.encoded, done.without_text, done.switched) == (9, 4, 5, True)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
@@ -105,15 +113,11 @@ def test_a_refused_update_leaves_the_older_copy(cluster, index_name):
 
 
 def test_exact_numbers_and_odd_ids_survive(cluster, index_name):
-    body = {
-        "mappings": {"properties": {"text": {"type": "text"}, "raw": {"type": "object", "enabled": False}}}
-    }
-    cluster.request("PUT", path_of(index_name), body | {"settings": {"number_of_replicas": 0}})
+    create(cluster, index_name, {"text": {"type": "text"}, "raw": {"type": "object", "enabled": False}})
     raw = {"big": 123456789012345678901234567890, "small": 1e-300, "deep": [1, 2.5, None, {"x": ""}]}
     odd = {"text": 'na\u00efve \U0001f600 "quoted" \n line', "raw": raw}
     ids = ["a b", "ü/ö?#", "%2F", "x" * 512, "1,2", "_under"]
-    for doc_id in ids:
-        bulk(cluster, index_name, [{"index": {"_id": doc_id}}, odd])
+    put(cluster, index_name, dict.fromkeys(ids, odd))
     done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
     assert done.documents == len(ids)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
@@ -137,12 +141,9 @@ def test_catching_up_leaves_a_live_index_alone(cluster, index_name):
 
 def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster, index_name):
     fill_index(cluster, index_name, 6)
-    definitions = {"part": {"filter": {"term": {"tags": "t1"}}}, "routed": {"routing": "x"}, "whole": {}}
-    actions = [
-        {"add": {"index": index_name, "alias": f"{index_name}-{name}", **definition}}
-        for name, definition in definitions.items()
-    ]
-    cluster.request("POST", "/_aliases", {"actions": actions})
+    add_alias(cluster, index_name, f"{index_name}-part", filter={"term": {"tags": "t1"}})
+    add_alias(cluster, index_name, f"{index_name}-routed", routing="x")
+    add_alias(cluster, index_name, f"{index_name}-whole")
     todo = plan(cluster, index_name, HashingEncoder(), ReindexSettings())
     done = reindex(cluster, index_name, HashingEncoder())
     told = [
@@ -157,11 +158,9 @@ def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster, index_name):
 def test_a_blocked_index_stops_at_once(cluster, index_name):
     done = reindexed(cluster, index_name, 3)
     put_documents(cluster, index_name, [1], suffix=" changed")
-    block = path_of(done.destination, "_settings")
-    cluster.request("PUT", block, {"index": {"blocks.write": True}})
-    started = time.monotonic()
-    with pytest.raises(ClusterError, match="takes no writes"):
-        reindex(cluster, index_name, HashingEncoder())
-    assert time.monotonic() - started < 20
-    cluster.request("PUT", block, {"index": {"blocks.write": None}})
+    with having(cluster, {"index.blocks.write": True}, done.destination):
+        started = time.monotonic()
+        with pytest.raises(ClusterError, match="takes no writes"):
+            reindex(cluster, index_name, HashingEncoder())
+        assert time.monotonic() - started < 20
     assert reindex(cluster, index_name, HashingEncoder()).encoded == 1

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 from urllib.request import urlopen
 
-import numpy as np
 import pytest
 
 import hybridr_cli
@@ -29,6 +28,7 @@ from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session
 from support.corpus import (
+    assert_vectors_of_texts,
     bulk,
     delete,
     fill_index,
@@ -46,14 +46,9 @@ def did(done: SyncResult) -> tuple[int, int, int]:
 
 
 def assert_vectors_are_those_of_the_texts(cluster: Cluster, alias: str) -> None:
-    cluster.refresh(alias)
-    hits = cluster.search(alias, {"size": 1000})["hits"]["hits"]
-    encoder = HashingEncoder()
-    expected = encoder.encode_documents([hit["_source"]["text"] for hit in hits])
-    found = [hit["_source"]["hybridr_vector"] for hit in hits]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    marked = cluster.search(alias, {"size": 0, "query": {"term": {"hybridr_encoder": encoder.fingerprint}}})
-    assert marked["hits"]["total"]["value"] == len(hits)
+    assert_vectors_of_texts(cluster, alias)
+    marked = {"term": {"hybridr_encoder": HashingEncoder().fingerprint}}
+    assert cluster.count(alias, marked) == cluster.count(alias)
 
 
 def test_inserts_updates_and_deletes_of_the_source_arrive(cluster, index_name, alias, monkeypatch):

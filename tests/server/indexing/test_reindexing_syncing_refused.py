@@ -12,10 +12,12 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import refused_ids, rejects_of
 from hybridr.indexing.reindexing import prepare, reindex, sync
 from hybridr.indexing.rollback import rollback
+from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback as drop_index
 from hybridr.status.standing import IndexStatus, status
-from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
+from support.commands import before_call
+from support.corpus import bulk, create, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, knn_index
 
@@ -146,10 +148,9 @@ def test_in_place_too(cluster, index_name):
 STRICT = {"dynamic": "strict", "properties": {"title": {"type": "text"}}}
 
 
-def shop(cluster: Cluster, index: str, mappings: dict[str, Any], **settings: Any) -> None:
+def shop(cluster: Cluster, index: str, mappings: dict[str, Any]) -> None:
     """Make an index of three documents, and an index with their vectors."""
-    body = {"settings": {"number_of_replicas": 0, **settings}, "mappings": mappings}
-    cluster.request("PUT", path_of(index), body)
+    create(cluster, index, **mappings)
     for number in range(3):
         put(cluster, index, number, title=text_number(number))
     reindex(cluster, index, HashingEncoder())
@@ -198,16 +199,12 @@ def test_an_interrupted_reindex_carries_them_over_too(cluster, index_name):
 
 def test_a_field_that_is_added_while_the_index_is_verified(cluster, index_name, monkeypatch):
     """A mapping that grows at any moment stops no reindex, and arrives before the alias moves."""
-    from hybridr.indexing.targets import beside
 
-    original = beside.require_verified
-
-    def growing(*given: Any) -> Any:
+    def grown() -> None:
         grow(cluster, index_name, badge={"type": "keyword"})
         put(cluster, index_name, 4, title="blue hat", badge="new")
-        return original(*given)
 
-    monkeypatch.setattr(beside, "require_verified", growing)
+    before_call(monkeypatch, beside, "require_verified", grown)
     shop(cluster, index_name, STRICT)
     assert mapped(cluster, f"{index_name}-hybridr")["badge"] == {"type": "keyword"}
     assert ok(cluster, index_name)

@@ -21,7 +21,7 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.stages.transfer import export_text, plan_import
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, sources, update
+from support.corpus import put, sources, update
 from support.hashing import HashingEncoder
 from support.in_place_index import knn_index, problems, raw
 from support.members import one_more
@@ -40,10 +40,7 @@ def further(tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def source(cluster: Cluster, index_name: str) -> str:
     knn_index(cluster, index_name, 20)
-    texts = {"one": "anchor", "empty": "", "long": LONG}
-    bulk(
-        cluster, index_name, [one for doc in texts for one in ({"index": {"_id": doc}}, {"text": texts[doc]})]
-    )
+    put(cluster, index_name, {"one": {"text": "anchor"}, "empty": {"text": ""}, "long": {"text": LONG}})
     return index_name
 
 

@@ -17,7 +17,7 @@ from hybridr.files.remembered import forget_encoder
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, put_documents
+from support.corpus import put, put_documents
 from support.hashing import HashingEncoder
 from support.in_place_index import check_a_life, knn_index, problems, raw
 from support.sparse import exported
@@ -27,8 +27,7 @@ from support.sparse import exported
 def source(cluster: Cluster, index_name: str) -> str:
     knn_index(cluster, index_name, 20)
     texts = {"empty": "", "signs": "a. b * c %", "odd": "\x07"}
-    lines = [one for doc in texts for one in ({"index": {"_id": doc}}, {"text": texts[doc]})]
-    bulk(cluster, index_name, lines)
+    put(cluster, index_name, {doc_id: {"text": text} for doc_id, text in texts.items()})
     return index_name
 
 

@@ -17,20 +17,16 @@ from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex
 from hybridr.status.standing import remove, status
-from support.corpus import bulk
+from support.corpus import put
+from support.golden_ddr import colbert as exported
 from support.hashing import HashingEncoder
 from support.in_place_index import check_a_life, knn_index, problems, raw
-from support.multi_vectors import exported
 
 
 @pytest.fixture
 def source(cluster: Cluster, index_name: str) -> str:
     knn_index(cluster, index_name, 20)
-    bulk(
-        cluster,
-        index_name,
-        [{"index": {"_id": "empty"}}, {"text": ""}, {"index": {"_id": "odd"}}, {"text": "?"}],
-    )
+    put(cluster, index_name, {"empty": {"text": ""}, "odd": {"text": "?"}})
     return index_name
 
 

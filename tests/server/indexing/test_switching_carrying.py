@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from copy import copy
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,8 +16,10 @@ from hybridr.errors import ClusterError
 from hybridr.indexing import switching
 from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.rollback import rollback
+from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
+from support.commands import before_call, with_interruption
 from support.corpus import bulk, delete, fill_index, put_documents, sources, update
 from support.hashing import HashingEncoder
 
@@ -289,22 +291,19 @@ def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
     cluster, name, alias, monkeypatch, begun_before
 ):
     put_documents(cluster, alias, [3, 4], suffix=" first")
-    others, rival = "hybridr.indexing.targets.beside.require_verified", ReindexSettings(m=12)
+    rival = ReindexSettings(m=12)
 
-    def stopped(*_: Any) -> None:
-        raise ClusterError("stopped")
-
-    def overtaken(*_: Any) -> None:
-        monkeypatch.undo()
+    def overtaken() -> None:
         assert reindex(cluster, name, ENCODER, rival).switched
         put_documents(cluster, alias, [3, 50], suffix=" then")
         delete(cluster, alias, "d6")
 
     if begun_before:
-        monkeypatch.setattr(others, stopped)
-        with pytest.raises(ClusterError, match="stopped"):
-            reindex(cluster, name, ENCODER, rival)
-    monkeypatch.setattr(others, overtaken)
+        with monkeypatch.context() as patch:
+            patch.setattr(beside, "require_verified", Mock(side_effect=ClusterError("stopped")))
+            with pytest.raises(ClusterError, match="stopped"):
+                reindex(cluster, name, ENCODER, rival)
+    before_call(monkeypatch, beside, "require_verified", overtaken, once=True)
     done = reindex(cluster, name, ENCODER, ReindexSettings(m=8))
     there = texts(cluster, alias)
     assert done.switched
@@ -316,16 +315,7 @@ def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
 
 def before_request(cluster: Cluster, ending: str, act: Callable[[Any], Any]) -> Cluster:
     """Return a connection that calls `act` once, with the body, right before a request to such a path."""
-    interrupted, left = copy(cluster), [ending]
-
-    def request(method: str, path: str, body: Any = None, *rest: Any, **options: Any) -> Any:
-        if left and path.endswith(left[0]):
-            left.clear()
-            act(body)
-        return cluster.request(method, path, body, *rest, **options)
-
-    interrupted.request = request  # type: ignore[method-assign]
-    return interrupted
+    return with_interruption(cluster, lambda _, path: path.endswith(ending), act)
 
 
 def test_of_two_that_make_the_alias_the_later_one_has_it_alone(cluster, name):

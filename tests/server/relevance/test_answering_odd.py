@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -16,7 +16,7 @@ from hybridr.relevance import answering
 from hybridr.relevance.answering import MIN_QUERIES, calibrate, unanswerable_queries
 from hybridr.search.rules.rules import add_rules, remove_rules
 from support.chinese import texts as chinese
-from support.corpus import drop_indices, put, text_number
+from support.corpus import put, text_number
 from support.hashing import HashingEncoder
 
 ENCODER, ASKED = HashingEncoder(dim=32), 100
@@ -26,15 +26,14 @@ Makes = Callable[..., str]
 
 
 @pytest.fixture
-def filled(cluster: Cluster, index_name: str) -> Iterator[Makes]:
+def filled(cluster: Cluster, index_name: str) -> Makes:
     def fill(documents: Sequence[str], vectors: bool = True) -> str:
         put(cluster, index_name, {f"d{number}": {"text": text} for number, text in enumerate(documents)})
         if vectors:
             reindex(cluster, index_name, ENCODER, QUICK)
         return index_name
 
-    yield fill
-    drop_indices(cluster, f"{index_name}*")
+    return fill
 
 
 def test_of_twenty_documents(cluster, filled):

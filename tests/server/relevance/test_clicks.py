@@ -14,7 +14,7 @@ from hybridr.errors import ClusterError, NotFound
 from hybridr.relevance.clicks import ubi
 from hybridr.relevance.clicks.clicks import GONE, Clicks, read_clicks
 from support.click_logs import people
-from support.corpus import bulk, text_number
+from support.corpus import add_alias, bulk, create, drop_indices, put, text_number
 
 INDEX, PART = "t-clicked", "t-clicked-part"
 TEXTS = [f"query {number}" for number in range(20)]
@@ -30,21 +30,15 @@ def log() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def index(cluster: Cluster, log: list[dict[str, Any]]) -> Iterator[str]:
     """Documents, all but one of those that were shown, with the number by which a shop knows them."""
-    part = {PART: {"filter": {"term": {"sku": "sku-d1"}}}}
-    mappings = {"properties": {"sku": {"type": "keyword"}, "text": {"type": "text"}}}
-    cluster.request("PUT", path_of(INDEX), {"mappings": mappings, "aliases": part})
-    named = [
-        ({"index": {"_id": one}}, {"sku": f"sku-{one}", "text": text_number(place)})
-        for place, one in enumerate(SHOWN[:-1])
-    ]
-    bulk(cluster, INDEX, [line for pair in named for line in pair])
+    create(cluster, INDEX, {"sku": {"type": "keyword"}, "text": {"type": "text"}})
+    add_alias(cluster, INDEX, PART, filter={"term": {"sku": "sku-d1"}})
+    named = {one: {"sku": f"sku-{one}", "text": text_number(n)} for n, one in enumerate(SHOWN[:-1])}
+    put(cluster, INDEX, named)
     for name, is_event in ((ubi.QUERIES, False), (ubi.EVENTS, True)):
         records = [one for one in log if ("action_name" in one) == is_event]
         bulk(cluster, name, [line for record in records for line in ({"index": {}}, record)])
     yield INDEX
-    names = [one.name for one in cluster.indices(f"{INDEX}*")]
-    for name in (*names, ubi.QUERIES, ubi.EVENTS):
-        cluster.request("DELETE", path_of(name))
+    drop_indices(cluster, f"{INDEX}*,{ubi.QUERIES},{ubi.EVENTS}")
 
 
 def right(clicks: Clicks) -> int:

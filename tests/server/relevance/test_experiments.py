@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,10 +24,11 @@ from hybridr.search.rules.rules import add_rules
 from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import WORDS, bulk, text_number
+from support.corpus import WORDS, create, put, text_number
 from support.diary import Diary
 from support.hashing import HashingEncoder
 from support.places import ROOT
+from support.waiting import until
 
 INDEX, ENCODER = "t-experiment", HashingEncoder()
 PAGE = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
@@ -43,12 +43,8 @@ def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCl
     for module in (experiments, learning):
         monkeypatch.setattr(module, "encoder_for", lambda *_, **__: ENCODER)
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)
-    mapping = {"properties": {"sku": {"type": "keyword"}, "text": {"type": "text"}}}
-    cluster.request("PUT", path_of(INDEX), {"mappings": mapping})
-    documents = [
-        ({"index": {"_id": f"d{n}"}}, {"sku": f"sku-{n}", "text": text_number(n)}) for n in range(40)
-    ]
-    bulk(cluster, INDEX, [line for pair in documents for line in pair])
+    create(cluster, INDEX, {"sku": {"type": "keyword"}, "text": {"type": "text"}})
+    put(cluster, INDEX, {f"d{n}": {"sku": f"sku-{n}", "text": text_number(n)} for n in range(40)})
     reindex(cluster, INDEX, ENCODER, settings=ReindexSettings(fields=("text",)))
     with TestClient(create_app(ENCODER, ServeSettings(index=INDEX, ubi=True), cluster=cluster)) as running:
         running.sent = []  # type: ignore[attr-defined]
@@ -79,25 +75,22 @@ def visits(client: TestClient) -> Callable[..., None]:
 
 def settled(cluster: Cluster, client: TestClient) -> None:
     """Wait until all that was sent is written."""
-    deadline = time.monotonic() + 20
     for index, route in ((QUERIES, "/search"), (EVENTS, "/events")):
         sent = client.sent.count(route)  # type: ignore[attr-defined]
-        while not cluster.exists(index) or written(cluster, index) < sent:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda index=index, sent=sent: written(cluster, index) >= sent)
 
 
 def written(cluster: Cluster, index: str) -> int:
-    cluster.wait_until_usable(index)
+    if not cluster.exists(index):
+        return 0
+    cluster.wait_until_usable(index)  # it exists a moment before its shards can be searched
     cluster.refresh(index)
     return cluster.count(index)
 
 
 def await_contest(client: TestClient, on: bool) -> None:
-    deadline = time.monotonic() + 10
-    while (client.app.state.searches.now.contest is not None) != on:  # type: ignore[attr-defined]
-        assert time.monotonic() < deadline, "the server does not follow"
-        time.sleep(0.05)
+    searches = client.app.state.searches  # type: ignore[attr-defined]
+    until(lambda: (searches.now.contest is not None) == on, "the server to follow")
 
 
 def test_from_clicks_to_a_promoted_ranking_and_back(client, cluster, tmp_path):
@@ -211,15 +204,11 @@ def test_before_anything_is_kept_each_command_says_what_to_type(cluster, client,
     assert f"hybridr serve --index {INDEX} --ubi" in told
     assert "--ubi" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/search", json={"query": TEXTS[0], "ext": {"ubi": {"client_id": "anna"}}})
-    until = time.monotonic() + 30
-    while not (cluster.exists(QUERIES) and written(cluster, QUERIES)) and time.monotonic() < until:
-        time.sleep(0.2)
+    until(lambda: written(cluster, QUERIES))
     assert not cluster.exists(EVENTS)
     told = cli.typed(["experiment", "report", INDEX]).out
     assert "nothing to report yet: hybridr serve" in told, "it has searches, and no click yet"
     assert "the evidence is" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/events", json={"action_name": "click", "query_id": "q", "client_id": "anna"})
-    until = time.monotonic() + 30
-    while not (cluster.exists(EVENTS) and written(cluster, EVENTS)) and time.monotonic() < until:
-        time.sleep(0.2)  # an index exists a moment before its shards can be searched
+    until(lambda: written(cluster, EVENTS))
     assert "nothing to report yet: hybridr serve" in cli.typed(["experiment", "report", INDEX]).out

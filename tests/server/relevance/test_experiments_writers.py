@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from hybridr import Query
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError
 from hybridr.relevance import experiments, learning
 from hybridr.relevance.experiments import promote_ranking, start_experiment, stop_experiment
 from hybridr.relevance.learning import learn, list_memories, unlearn
-from support.corpus import reindexed, text_number
+from support.commands import before_call
+from support.corpus import judged_by_number, reindexed
 from support.hashing import HashingEncoder
 
 ENCODER = HashingEncoder()
@@ -23,8 +21,7 @@ ENCODER = HashingEncoder()
 def index(cluster: Cluster, index_name: str) -> str:
     """Give an index with vectors that has learnt."""
     reindexed(cluster, index_name, 60, ENCODER)
-    queries = [Query(f"q{number}", text_number(number)) for number in range(12)]
-    learn(cluster, index_name, (queries, {f"q{n}": {f"d{n}": 1} for n in range(12)}), encoder=ENCODER)
+    learn(cluster, index_name, judged_by_number(range(12)), encoder=ENCODER)
     return index_name
 
 
@@ -51,13 +48,7 @@ def test_what_an_experiment_compares_is_not_forgotten(cluster, index, sides):
 
 
 def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(cluster, index, monkeypatch):
-    real = learning.rewrite
-
-    def overtaken(*given: Any, **named: Any) -> Any:
-        start(cluster, index)
-        return real(*given, **named)
-
-    monkeypatch.setattr(learning, "rewrite", overtaken)
+    before_call(monkeypatch, learning, "rewrite", lambda: start(cluster, index), once=True)
     with pytest.raises(DataError, match="compares a ranking by what was learnt"):
         unlearn(cluster, index)
     info = resolve(cluster, index)
@@ -68,21 +59,15 @@ def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(clus
 
 @pytest.mark.parametrize("what", ["forgets", "experiments", "tunes"])
 def test_an_experiment_does_not_undo_what_others_do_while_it_begins(cluster, index, monkeypatch, what):
-    real, waiting = experiments.rewrite, [True]
+    def overtaken() -> None:
+        if what == "forgets":
+            unlearn(cluster, index)
+        elif what == "tunes":
+            write_record(cluster, resolve(cluster, index).name, tuning={"search": {"depth": 77}})
+        else:
+            start(cluster, index, "learnt", "today")
 
-    def overtaken(*given: Any, **named: Any) -> Any:
-        if waiting:
-            waiting.clear()
-            if what == "forgets":
-                unlearn(cluster, index)
-            elif what == "tunes":
-                name = resolve(cluster, index).name
-                write_record(cluster, name, tuning={"search": {"depth": 77}})
-            else:
-                start(cluster, index, "learnt", "today")
-        return real(*given, **named)
-
-    monkeypatch.setattr(experiments, "rewrite", overtaken)
+    before_call(monkeypatch, experiments, "rewrite", overtaken, once=True)
     with pytest.raises(DataError, match="changed its experiment meanwhile") as refusal:
         start(cluster, index)
     assert refusal.value.hint == "run the same command again"
@@ -101,11 +86,10 @@ def test_who_tunes_during_an_experiment_does_not_end_what_was_learnt_before(clus
     """The index had ranked without its memory during the experiment, and stayed so."""
     before = resolve(cluster, index).record.memory
     start(cluster, index)
-    name, judged = resolve(cluster, index).name, ([Query("q1", text_number(1))], {"q1": {"d1": 1}})
     if what == "tunes":
-        write_record(cluster, name, tuning={"search": {"depth": 77}})
+        write_record(cluster, resolve(cluster, index).name, tuning={"search": {"depth": 77}})
     else:
-        learn(cluster, index, judged, encoder=ENCODER)
+        learn(cluster, index, judged_by_number([1]), encoder=ENCODER)
     stop_experiment(cluster, index)
     record = resolve(cluster, index).record
     if what == "tunes":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from hybridr import Query
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Tuned
@@ -16,7 +16,8 @@ from hybridr.relevance import learning, tuning
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import tune
 from hybridr.search.past_queries import current_memory, list_memories
-from support.corpus import reindexed, text_number
+from support.commands import before_call
+from support.corpus import judged_by_number, reindexed
 from support.hashing import HashingEncoder
 
 ENCODER = HashingEncoder()
@@ -30,22 +31,12 @@ def index(cluster: Cluster, index_name: str) -> str:
 
 
 def learn_queries(cluster: Cluster, index: str, count: int) -> None:
-    queries = [Query(f"q{number}", text_number(number)) for number in range(count)]
-    qrels = {f"q{number}": {f"d{number}": 1} for number in range(count)}
-    learn(cluster, index, (queries, qrels), encoder=ENCODER)
+    learn(cluster, index, judged_by_number(range(count)), encoder=ENCODER)
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, module: Any, action: Callable[[], Any]) -> None:
     """Do something else once, right before the record is written."""
-    real, waiting = module.replace_values, [True]
-
-    def overtaken(*arguments: Any, **named: Any) -> Any:
-        if waiting:
-            waiting.clear()
-            action()
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(module, "replace_values", overtaken)
+    before_call(monkeypatch, module, "replace_values", action, once=True)
 
 
 @pytest.mark.parametrize("is_again", [False, True])
@@ -75,11 +66,8 @@ def test_what_was_learnt_outlives_a_learn_that_is_broken_off(cluster, index, mon
     learn_queries(cluster, index, 2)
     before = resolve(cluster, index)
 
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(learning, "write_past_pipelines", interrupted)
+        patch.setattr(learning, "write_past_pipelines", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             learn_queries(cluster, index, 12)
     assert resolve(cluster, index).record == before.record
@@ -92,8 +80,7 @@ def test_what_was_learnt_outlives_a_learn_that_is_broken_off(cluster, index, mon
 
 def test_who_tunes_last_loses_nothing_that_another_tuned_meanwhile(cluster, index, monkeypatch):
     name, theirs = resolve(cluster, index).name, Tuned(search={"depth": 77})
-    queries = [Query(f"q{number}", text_number(number)) for number in range(10)]
-    judged = queries, {f"q{number}": {f"d{number}": 1} for number in range(10)}
+    judged = judged_by_number(range(10))
     overtake(monkeypatch, tuning, lambda: write_record(cluster, name, tuning=theirs))
     with pytest.raises(DataError, match="another command changed the tuning"):
         tune(cluster, index, judged, encoder=ENCODER)

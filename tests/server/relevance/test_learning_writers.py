@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from hybridr import Query, Search
+from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.relevance import learning
 from hybridr.relevance.learning import learn, list_memories, unlearn
 from support.commands import before_call
-from support.corpus import reindexed, text_number
+from support.corpus import judged_by_number, reindexed, text_number
 from support.hashing import HashingEncoder
 
 ENCODER = HashingEncoder()
-QUERIES = [Query(f"q{number}", text_number(number)) for number in range(12)]
-JUDGED: Any = (QUERIES, {f"q{number}": {f"d{number}": 1} for number in range(12)})
+JUDGED = judged_by_number(range(12))
 
 
 @pytest.fixture
@@ -30,12 +29,7 @@ def index(cluster: Cluster, index_name: str) -> str:
 @pytest.mark.parametrize("moment", ["write_past_pipelines", "replace_values", "drop_memories", "settled"])
 def test_who_forgets_while_the_first_learns_leaves_no_half_memory(cluster, index, monkeypatch, moment):
     """The record names no memory yet, and the hidden index that is being written goes."""
-    times, real = [0], learning.replace_values
-
-    def forget_once() -> None:
-        times[0] += 1
-        if times[0] == 1:
-            unlearn(cluster, index)
+    real = learning.replace_values
 
     def settled(*given: Any, **named: Any) -> Any:
         """Someone who read the record before it named the memory drops what he saw then."""
@@ -47,7 +41,7 @@ def test_who_forgets_while_the_first_learns_leaves_no_half_memory(cluster, index
     if moment == "settled":
         monkeypatch.setattr(learning, "replace_values", settled)
     else:
-        before_call(monkeypatch, learning, moment, forget_once)
+        before_call(monkeypatch, learning, moment, lambda: unlearn(cluster, index), once=True)
     if moment == "drop_memories":  # it was learnt, and then forgotten
         learn(cluster, index, JUDGED, encoder=ENCODER)
     else:
@@ -57,7 +51,7 @@ def test_who_forgets_while_the_first_learns_leaves_no_half_memory(cluster, index
     assert info.record.memory is None
     assert list_memories(cluster, info.name) == []
     assert cluster.indices(f"{info.name}-hybridr-memory-*") == []
-    assert Search(cluster, index, ENCODER)(QUERIES[0].text)
+    assert Search(cluster, index, ENCODER)(text_number(0))
     monkeypatch.undo()
     assert learn(cluster, index, JUDGED, encoder=ENCODER).memory == list_memories(cluster, info.name)[0]
 

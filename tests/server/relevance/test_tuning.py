@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,13 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import parse_measure, query_values
-from hybridr.records import Query
 from hybridr.relevance import tuning
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
 from hybridr.search import signals
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from support.corpus import filled_and_reindexed, reindexed, text_number
+from support.corpus import filled_and_reindexed, judged_by_number, reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import one_more
 
@@ -41,11 +41,9 @@ def index(cluster: Cluster, folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def judged() -> tuple[list[Query], dict[str, dict[str, int]]]:
+def judged() -> Any:
     """Queries that only words can answer: MiniLM makes little of the numbers at the end."""
-    numbers = range(0, COUNT, 5)
-    queries = [Query(f"q{number}", f"n{number} candle anchor") for number in numbers]
-    return queries, {f"q{number}": {f"d{number}": 1} for number in numbers}
+    return judged_by_number(range(0, COUNT, 5), lambda number: f"n{number} candle anchor")
 
 
 LEARNT = '''

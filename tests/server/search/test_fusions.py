@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from hybridr import LoadSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster.loading import load
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.files.formats import write_beir
 from hybridr.indexing.reindexing import reindex
-from hybridr.records import Query
+from hybridr.records import Document, Query
 from hybridr.search import fusions
 from hybridr.search.context import without_tokens
 from hybridr.search.systems import Compared, evaluate_index
@@ -32,14 +32,10 @@ def maximum(tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def beir(tmp_path: Path) -> Path:
     """Write a folder of forty documents and one judged query."""
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
     texts = [" ".join([WORDS[n % 10], WORDS[n % 7], WORDS[n % 4], f"n{n}"]) for n in range(40)]
-    rows = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": TEXT}) + "\n")
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td7\t1\n")
-    return folder
+    documents = [Document(f"d{n}", text) for n, text in enumerate(texts)]
+    write_beir(tmp_path / "beir", documents, [Query("q", TEXT)], {"q": {"d7": 1}})
+    return tmp_path / "beir"
 
 
 def test_one_new_file_ranks(cluster, index_name, maximum, beir, minilm):

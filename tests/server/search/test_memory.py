@@ -17,6 +17,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record_parts import Remembered
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.files.formats import write_beir
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Qrels, Query
 from hybridr.relevance.learning import learn, need_numbers, similarity_threshold, unlearn
@@ -34,7 +35,7 @@ from hybridr.search.past_queries import (
 from hybridr.search.settings import with_tuning
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.status.standing import remove, status
-from support.corpus import filled_and_reindexed, text_number
+from support.corpus import add_alias, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
 INDEX = "t-memory"
@@ -140,8 +141,7 @@ def test_what_is_computed_here_is_what_the_node_ranks_by(learnt, cluster):
 
     # An alias shows its own documents and is told of no others.
     shown = {"ids": {"values": ["d4", "d5", "d6", "d30"]}}
-    actions = [{"add": {"index": MADE, "alias": f"{INDEX}-few", "filter": shown}}]
-    cluster.request("POST", "/_aliases", {"actions": actions})
+    add_alias(cluster, MADE, f"{INDEX}-few", filter=shown)
     search = opened(cluster, f"{INDEX}-few")
     assert set(scores(search, LIKE)) <= {"d4", "d5", "d6", "d30"}
     assert '"d3"' not in json.dumps(search.body(LIKE)["rescore"])
@@ -188,11 +188,7 @@ def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster, learnt
 
 
 def test_judged_queries_that_were_learnt_are_told_of(cluster, learnt, tmp_path):
-    texts = {"a": PAST, "b": UNLIKE}
-    lines = [json.dumps({"_id": one, "text": text}) for one, text in texts.items()]
-    (tmp_path / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\td3\t1\nb\td7\t1\n", "utf-8")
+    write_beir(tmp_path, [], [Query("a", PAST), Query("b", UNLIKE)], {"a": {"d3": 1}, "b": {"d7": 1}})
     assert learnt.signals.learnt_from([UNLIKE, PAST]) == {PAST}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hybridr.search.systems.encoder_for", lambda *_, **__: encoder())

@@ -15,6 +15,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.routing import routing_values
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.files.formats import write_beir
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms.terms import Analysis
@@ -23,7 +24,7 @@ from hybridr.search.context import idf_sums
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import WORDS, bulk, create, drop_indices
+from support.corpus import WORDS, create, drop_indices, put
 from support.hashing import HashingEncoder
 
 ENCODER, COUNT = HashingEncoder(), 180
@@ -53,10 +54,8 @@ def index(cluster: Cluster) -> Iterator[str]:
     properties |= {"brand": {"type": "keyword"}, "price": {"type": "float"}, "specs": specs}
     create(cluster, name, properties, {"number_of_shards": 3, "number_of_replicas": 0})
     values = [routing_values(cluster.index_info(name))[shard] for shard in (0, 0, 0, 1, 1, 2)]
-    lines: list[dict[str, Any]] = []
-    for number in range(COUNT):
-        lines += [{"index": {"_id": f"d{number}", "routing": values[number % 6]}}, document(number)]
-    bulk(cluster, name, lines)
+    documents = {f"d{number}": document(number) for number in range(COUNT)}
+    put(cluster, name, documents, {f"d{number}": values[number % 6] for number in range(COUNT)})
     reindex(cluster, name, ENCODER, ReindexSettings(fields=("whole",)))
     yield name
     drop_indices(cluster, f"{name}*")
@@ -149,9 +148,7 @@ def test_every_verb_searches_the_same_fields(cluster, index, tmp_path, monkeypat
     app = create_app(ENCODER, ServeSettings(index=index), cluster=cluster, search=own)
     served = TestClient(app).post("/search", json={"query": TEXTS[0], "k": 9, "mode": "lexical"}).json()
     assert [hit["doc_id"] for hit in served["hits"]] == wanted
-    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": TEXTS[0]}) + "\n")
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{wanted[0]}\t1\n")
+    write_beir(tmp_path, [], [Query("q", TEXTS[0])], {"q": {wanted[0]: 1}})
     found = evaluate_index(
         cluster, index, JudgedQueries(tmp_path), Compared(["bm25"], resamples=10), settings=own
     )
@@ -176,10 +173,8 @@ def test_every_verb_searches_the_same_fields(cluster, index, tmp_path, monkeypat
 def test_an_old_server_searches_several_fields_too(secure_node):
     """OpenSearch 2.19 has no `combined_fields`."""
     old, name = connect(secure_node.url), "t-fields-old"
-    bulk(old, name, [{"index": {"_id": "1"}}, document(1), {"index": {"_id": "2"}}, document(2)])
-    try:
-        search = Search(old, name, mode="lexical", settings=SearchSettings(lexical_fields=CUTS[4]))
-        assert search("anchor basket candle", 2)
-        assert Analysis(old, search.info, CUTS[4]).of(["anchor"])[0].idf_sum > 0
-    finally:
-        old.request("DELETE", path_of(name))
+    put(old, name, {"1": document(1), "2": document(2)})
+    search = Search(old, name, mode="lexical", settings=SearchSettings(lexical_fields=CUTS[4]))
+    assert search("anchor basket candle", 2)
+    assert Analysis(old, search.info, CUTS[4]).of(["anchor"])[0].idf_sum > 0
+    old.request("DELETE", path_of(name))

@@ -13,15 +13,15 @@ from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.records import Query
+from hybridr.files.formats import write_beir
+from hybridr.records import Document, Query
 from hybridr.search.rerankers.cross import CrossReranker
 from hybridr.search.retrieval import Retrieval
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.training.rankers import assemble
 from support.corpus import text_number
-from support.golden_ddr import SOURCE
-from support.pairs import REM, exported
+from support.golden_ddr import SOURCE, golden
+from support.golden_ddr import cross_encoder as exported
 
 TEXT, OWN = "garden marble zephyr", {"folder": exported(), "candidates": 12, "weight": 3.0}
 
@@ -34,11 +34,7 @@ def plain(cluster: Cluster, searchable: Any) -> Search:
 
 def test_the_logit_is_that_of_assemble_and_is_added(plain):
     before, after = plain(TEXT, 40), plain.reranked("cross", **OWN)(TEXT, 40, explain=True)
-    logits = assemble(
-        SOURCE, REM, ranker="rerank"
-    ).score(  # type: ignore[attr-defined]
-        [(TEXT, text_number(int(hit.doc_id[1:]))) for hit in before[:12]]
-    )
+    logits = golden("rerank").score([(TEXT, text_number(int(hit.doc_id[1:]))) for hit in before[:12]])
     wanted = dict(zip([hit.doc_id for hit in before], logits.tolist(), strict=False))
     found = {hit.doc_id: hit for hit in after}
     assert {doc: found[doc].scores["cross"] for doc in wanted} == pytest.approx(wanted, abs=1e-5)
@@ -121,10 +117,7 @@ def test_the_command_line_the_server_and_evaluate_have_it(
     ranked = json.loads(TestClient(app).post("/v1/rank", content=json.dumps(body)).json()["body"])
     assert "rescore" in ranked, "what clients send is ranked as ever, without it"
     assert "warning" not in found
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{expected[0]}\t1\n")
-    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": TEXT}) + "\n")
-    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": expected[0], "text": "a"}) + "\n")
+    write_beir(tmp_path, [Document(expected[0], "a")], [Query("q", TEXT)], {"q": {expected[0]: 1}})
     systems = ["--systems", "lexical,lexical+cross", "--measures", "P@1,nDCG@10"]
     table = cli.typed(["evaluate", name, "--beir", str(tmp_path), *systems, *on]).json["systems"]
     assert table["lexical+cross"]["P@1"] == 1.0

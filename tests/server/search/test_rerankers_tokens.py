@@ -17,13 +17,12 @@ from hybridr.files.remembered import forget_encoder
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.systems import system, with_rerankers
-from hybridr.training.rankers import assemble
 from support.corpus import drop_indices, fill_uneven
-from support.golden_ddr import SOURCE
+from support.golden_ddr import colbert as exported
+from support.golden_ddr import cross_encoder as cross
+from support.golden_ddr import golden
 from support.hashing import HashingEncoder
 from support.in_place_index import raw
-from support.multi_vectors import REM, exported
-from support.pairs import exported as cross
 
 WORDS = ["anchor basket", "the forest and the garden", "velvet zephyr window"]
 
@@ -44,7 +43,7 @@ def max_sims(plain: Search, text: str, ids: list[str]) -> dict[str, float]:
 
     from hybridr.training.objectives.labelled import max_sim
 
-    ranker, documents = assemble(SOURCE, REM, ranker="colbert"), raw(plain.cluster, plain.info.name)
+    ranker, documents = golden("colbert"), raw(plain.cluster, plain.info.name)
     asked, found = torch.from_numpy(ranker.encode_queries([text])), {}  # type: ignore[attr-defined]
     for doc_id in ids:
         vectors = torch.from_numpy(ranker.encode_documents([documents[doc_id]["text"]]))  # type: ignore[attr-defined]

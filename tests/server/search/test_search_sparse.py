@@ -20,9 +20,10 @@ from hybridr.records import Query
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.corpus import drop_indices, fill_uneven
+from support.golden_ddr import golden
 from support.hashing import HashingEncoder
 from support.in_place_index import raw
-from support.sparse import QUERIES, exported, golden
+from support.sparse import QUERIES, exported
 
 WORDS = ["anchor basket", "the forest and the garden", "marble", "zephyr of velvet", "n 12 window"]
 TEXTS = [*QUERIES, *WORDS]

@@ -25,6 +25,7 @@ from pydantic import SecretStr
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, SettingsError
+from hybridr.files.formats import write_beir
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Progress
@@ -32,7 +33,7 @@ from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
 from hybridr.serving.agents.documents import ANSWER_BYTES, WARNED
 from hybridr.serving.settings import McpSettings
-from support.corpus import bulk, drop_indices, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, judged_by_number, text_number
 from support.hashing import HashingEncoder
 
 INDEX, TEXT = "t-agents", text_number(7)
@@ -121,11 +122,7 @@ async def drive_reports(client: Client) -> None:
 
 def judged(folder: Path) -> Path:
     """Write five judged queries."""
-    (folder / "qrels").mkdir(parents=True)
-    queries = [{"_id": f"q{number}", "text": text_number(number)} for number in range(5)]
-    (folder / "queries.jsonl").write_text("".join(f"{json.dumps(query)}\n" for query in queries))
-    rows = "".join(f"q{number}\td{number}\t1\n" for number in range(5))
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    write_beir(folder, [], *judged_by_number(range(5)))
     return folder
 
 

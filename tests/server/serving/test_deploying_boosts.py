@@ -11,12 +11,11 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.indexing.switching import deploy_command
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import status
 from support.corpus import drop_indices, reindexed
-from support.deployed import Server, ask, ids, scores
+from support.deployed import Server, ask, ids, scores, serving_index
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -27,10 +26,8 @@ MATCH = {"query": {"match": {"text": TEXT}}, "size": 20}
 @pytest.fixture(scope="module")
 def server(ml_cluster: Cluster) -> Iterator[Server]:
     reindexed(ml_cluster, INDEX, 100)
-    settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine is slow
-    running = Server(create_app(HashingEncoder(), settings, cluster=ml_cluster))
-    yield running
-    running.stop()
+    with serving_index(ml_cluster, INDEX) as running:
+        yield running
     drop_indices(ml_cluster, f"{INDEX}*")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from copy import copy
 from typing import Any
 
 import pytest
@@ -16,33 +15,16 @@ from hybridr.errors import ClusterError, DataError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, deployment_of, undeploy
 from hybridr.serving.settings import DeploySettings
+from support.commands import Killed, kill, with_interruption
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
 CHANGES = ("PUT", "DELETE")
-MOST_CHANGES = 8
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the run comes after it."""
-
-
-def kill() -> None:
-    raise Killed
-
-
-def after_change(cluster: Cluster, number: int, act: Callable[[], Any]) -> Cluster:
+def after_change(cluster: Cluster, number: int, act: Callable[[Any], Any]) -> Cluster:
     """Return a connection that calls `act` after its change of this number."""
-    interrupted, changes = copy(cluster), iter(range(MOST_CHANGES))
-
-    def request(method: str, *rest: Any, **options: Any) -> Any:
-        response = cluster.request(method, *rest, **options)
-        if method in CHANGES and next(changes) == number:
-            act()
-        return response
-
-    interrupted.request = request
-    return interrupted
+    return with_interruption(cluster, lambda method, _: method in CHANGES, act, number=number, after=True)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +77,7 @@ def test_a_killed_undeploy_is_ended_by_the_next(cluster, index, number):
 @pytest.mark.parametrize("act", [deploys, undeploy])
 def test_of_two_runs_the_later_one_goes_on(cluster, index, number, act):
     with pytest.raises(ClusterError, match="ran at the same time") as caught:
-        deploys(after_change(cluster, number, lambda: act(cluster, index)), index, 0.75)
+        deploys(after_change(cluster, number, lambda _: act(cluster, index)), index, 0.75)
     assert "run the same command again" in (caught.value.hint or "")
     assert is_usable(cluster, index)
     if act is deploys:
@@ -109,7 +91,7 @@ def test_of_two_runs_the_later_one_goes_on(cluster, index, number, act):
 def test_a_deploy_during_an_undeploy_goes_on(cluster, index, number):
     deploys(cluster, index)
     with pytest.raises(ClusterError, match="ran at the same time"):
-        undeploy(after_change(cluster, number, lambda: deploys(cluster, index, 0.75)), index)
+        undeploy(after_change(cluster, number, lambda _: deploys(cluster, index, 0.75)), index)
     assert is_usable(cluster, index)
     assert deployment_of(cluster, cluster.index_info(index)).missing == []
     undeploy(cluster, index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,17 +23,14 @@ from hybridr.serving.deploy import deploying
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove, status
+from support.commands import Killed
 from support.corpus import drop_indices, reindexed
-from support.deployed import Server, taken_for
+from support.deployed import Server, serving_index, taken_for
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, DEFAULTS = "cupboard", SearchSettings()
 ML = "/_plugins/_ml"
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the run comes after it."""
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +46,8 @@ def guarded(cluster: Cluster, token: str) -> Any:
 
 @pytest.fixture(scope="module")
 def server(cupboard: Cluster) -> Iterator[Server]:
-    running = Server(guarded(cupboard, "first-token"))
-    yield running
-    running.stop()
+    with serving_index(cupboard, INDEX, token="first-token") as running:
+        yield running
 
 
 def settings_of(server: Server, token: str = "first-token") -> DeploySettings:
@@ -93,13 +90,6 @@ def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard, server):
     assert made(cupboard) == before
 
 
-def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    def killed(*_: Any, **__: Any) -> None:
-        raise Killed
-
-    monkeypatch.setattr(module, name, killed)
-
-
 @pytest.mark.attack(23)
 @pytest.mark.parametrize("ending", ["deploy", "undeploy", "remove"])
 def test_23_what_killed_runs_left_is_found_and_deleted(cupboard, server, monkeypatch, ending):
@@ -110,7 +100,7 @@ def test_23_what_killed_runs_left_is_found_and_deleted(cupboard, server, monkeyp
         (deploying, "write_record"),
     ]:
         with monkeypatch.context() as patch:
-            kill(patch, module, name)
+            patch.setattr(module, name, Mock(side_effect=Killed))
             with pytest.raises(Killed):
                 deploy(cupboard, INDEX, settings_of(server), DEFAULTS)
     left = made(cupboard)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
@@ -22,10 +20,10 @@ from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.doorway import TimedProtocol, listen
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove, status
 from support.corpus import fill_index, reindexed, text_number
+from support.deployed import Server
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -122,21 +120,10 @@ def test_a_deployment_that_cannot_be_taken_over_is_told(cluster, index_name, dep
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, Callable[[], None]]]:
-    """An embedding server, by its address, and what ends it."""
-    listener = listen("127.0.0.1", 0)
-    app = create_app(HashingEncoder())
-    config = uvicorn.Config(app, log_level="error", lifespan="off", http=TimedProtocol)
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
-    thread.start()
-
-    def stop() -> None:
-        running.should_exit = True
-        thread.join()
-
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}", stop
-    stop()
+def server() -> Iterator[Server]:
+    running = Server(create_app(HashingEncoder()))
+    yield running
+    running.stop()
 
 
 @pytest.fixture
@@ -150,7 +137,7 @@ def crate(ml_cluster: Cluster) -> Iterator[str]:
 
 
 def test_a_model_and_its_server_are_looked_at(ml_cluster, crate, server, cli):
-    address, stop = server
+    address = server.url
     neural = DeploySettings(way="neural", server=address, set_cluster_settings=True)
     done = deploy(ml_cluster, crate, neural, DEFAULTS)
     model = resolve(ml_cluster, crate).record.deployment.model_id
@@ -169,7 +156,7 @@ def test_a_model_and_its_server_are_looked_at(ml_cluster, crate, server, cli):
     assert moved.deployment.command == f"hybridr deploy {crate} --way neural --server {address}"
     assert deploy(ml_cluster, crate, neural, DEFAULTS).index == moved.destination
 
-    stop()
+    server.stop()
     body = {"query": {"neural": {"hybridr_vector": {"query_text": "x", "k": 3}}}}
     found = line_of(ml_cluster, moved.destination)
     assert found.ok is False
@@ -183,7 +170,7 @@ def test_a_model_and_its_server_are_looked_at(ml_cluster, crate, server, cli):
 
 
 def test_another_encoder_at_the_address_is_told(ml_cluster, crate, server):
-    neural = DeploySettings(way="neural", server=server[0], set_cluster_settings=True)
+    neural = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
     deploy(ml_cluster, crate, neural, DEFAULTS)
     moved = reindex(ml_cluster, crate, HashingEncoder(salt="other"))
     assert moved.deployment.command

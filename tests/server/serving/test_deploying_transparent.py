@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hybridr import Index, Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import ClusterError, SettingsError
@@ -27,8 +27,8 @@ from hybridr.serving.deploy.deploying import deploy, deployment_of, plan_deploym
 from hybridr.serving.doorway import listen
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import DeploySettings, ServeSettings
-from support.corpus import bulk, drop_indices, fill_index
-from support.deployed import Server, ask, assert_plain, ids, scores
+from support.corpus import bulk, drop_indices, fill_index, having
+from support.deployed import Server, ask, assert_plain, ids, scores, serving_index
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -52,9 +52,8 @@ def rack(ml_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def server(rack: Cluster) -> Iterator[Server]:
-    running = Server(create_app(HashingEncoder(), SETTINGS, cluster=rack))
-    yield running
-    running.stop()
+    with serving_index(rack, INDEX) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +140,11 @@ def test_filters_hold_in_both_legs(rack, index, search, query):
 def test_a_page_beyond_the_window_is_plain(rack, index, server, monkeypatch):
     body = {"query": MATCH, "from": 0, "size": 401, "_source": False}
     within = body | {"size": 201}
-    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 400})
-    try:
+    with having(rack, {"index.max_rescore_window": 400}, index):
         monkeypatch.setattr(server, "app", create_app(HashingEncoder(), SETTINGS, cluster=rack))
         deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=200))
         assert_same(ask(rack, index, within), deep(TEXT, 201))
         assert_plain(rack, index, body)
-    finally:
-        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
     with pytest.raises(ClusterError, match="Result window is too large"):
         ask(rack, index, {"query": MATCH, "from": 10_000, "size": 2})
 
@@ -248,14 +244,11 @@ def test_what_will_not_be_ranked_is_said(rack, index, server):
     assert not any("window" in one or "rack" in one for one in before)
     vector = {"type": "knn_vector", "dimension": 3}
     rack.request("PUT", "/a-rack-of-others", {"mappings": {"properties": {"hybridr_vector": vector}}})
-    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 150})
-    try:
+    with having(rack, {"index.max_rescore_window": 150}, index):
         window, other = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
-        assert "max_rescore_window is 150: searches score no more than 150 hits" in window
-        assert re.search("together with .*a-rack-of-others.* does not have 16 dimensions", other)
-    finally:
-        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
-        rack.request("DELETE", "/a-rack-of-others")
+    rack.request("DELETE", "/a-rack-of-others")
+    assert "max_rescore_window is 150: searches score no more than 150 hits" in window
+    assert re.search("together with .*a-rack-of-others.* does not have 16 dimensions", other)
 
 
 def test_an_index_of_another_fusion_is_refused(rack, index, server):

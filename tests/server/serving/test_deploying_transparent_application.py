@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from hybridr import load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import DeploySettings
 from support.corpus import drop_indices
-from support.deployed import Server, settle
+from support.deployed import serving_index, settle
 from support.shop import Shop, transcript
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -36,10 +34,8 @@ def shop(ml_cluster: Cluster, minilm: Path) -> Iterator[Shop]:
 def answers(ml_cluster: Cluster, shop: Shop, minilm: Path) -> dict[str, dict[str, Any]]:
     """The answers of the index that the application knew, of the deployed one, and of that one afterwards."""
     before = Shop(ml_cluster.url, INDEX).answers()
-    settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine encodes slowly
-    server = Server(create_app(load_encoder(minilm), settings, cluster=ml_cluster))
     found = {"before": before}
-    try:
+    with serving_index(ml_cluster, INDEX, minilm) as server:
         asked = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
         deploy(ml_cluster, INDEX, asked, SearchSettings())
         shop.answers()  # its query is seen for the first time
@@ -51,8 +47,6 @@ def answers(ml_cluster: Cluster, shop: Shop, minilm: Path) -> dict[str, dict[str
         found["deleted"] = {"warm": shop.sell_out("warm")}
         undeploy(ml_cluster, INDEX)
         found["after, sold out"] = shop.answers()
-    finally:
-        server.stop()
     return found
 
 

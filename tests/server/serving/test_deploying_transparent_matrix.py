@@ -14,13 +14,12 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.rewriting.explaining import verdicts_on
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import DeploySettings
 from hybridr.serving.telemetry import UNCOUNTED
-from support.corpus import WORDS
-from support.deployed import Server, ids
+from support.corpus import WORDS, add_alias, drop_indices
+from support.deployed import Server, ids, serving_index
 from support.hashing import HashingEncoder
 from support.matrix import (
     AGGS,
@@ -49,8 +48,7 @@ def mart(ml_cluster: Cluster) -> Iterator[Cluster]:
     fill_mart(ml_cluster, OTHER, 60, shards=1)
     reindex(ml_cluster, SOURCE, HashingEncoder())
     yield ml_cluster
-    for name in (SOURCE, INDEX, OTHER):
-        ml_cluster.request("DELETE", path_of(name))
+    drop_indices(ml_cluster, f"{SOURCE}*")
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +59,8 @@ def before(mart: Cluster) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(mart: Cluster) -> Iterator[Server]:
-    settings = ServeSettings(index=SOURCE, rank_timeout_s=5)  # a busy machine is slow
-    running = Server(create_app(HashingEncoder(), settings, cluster=mart))
-    yield running
-    running.stop()
+    with serving_index(mart, SOURCE) as running:
+        yield running
 
 
 @pytest.fixture(scope="module", params=["lexical", "all"])
@@ -218,8 +214,7 @@ def test_no_other_index_loses_hits(mart, recall):
 
 @pytest.mark.attack(18)
 def test_a_filtered_alias_shows_no_more_than_before(mart, recall):
-    add = {"add": {"index": INDEX, "alias": "mart-cheap", "filter": CHEAP}}
-    mart.request("POST", "/_aliases", {"actions": [add]})
+    add_alias(mart, INDEX, "mart-cheap", filter=CHEAP)
     answer = mart.request("POST", "/mart-cheap/_search", {"query": MATCH, "size": 400})
     assert ids(answer)
     assert all(hit["_source"]["price"] < 20 for hit in answer["hits"]["hits"])
@@ -232,8 +227,7 @@ def test_a_filtered_alias_shows_no_more_than_before(mart, recall):
 @pytest.mark.attack(107)
 def test_107_nothing_that_a_cluster_tells_of_its_work_shows_what_is_added(mart, recall):
     """The server is not told by which alias a search came, so that a profile shows the client's own query."""
-    add = {"add": {"index": INDEX, "alias": "mart-cheap", "filter": CHEAP}}
-    mart.request("POST", "/_aliases", {"actions": [add]})
+    add_alias(mart, INDEX, "mart-cheap", filter=CHEAP)
     ways: list[tuple[dict[str, Any], dict[str, str]]] = [
         (query(MATCH, profile=True), {}),
         (query(MATCH), {"verbose_pipeline": "true"}),

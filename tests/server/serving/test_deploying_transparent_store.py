@@ -12,10 +12,10 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
-from support.deployed import Server, settle
+from hybridr.serving.settings import DeploySettings
+from support.corpus import drop_indices
+from support.deployed import Server, ids, scores, serving_index, settle
 from support.hashing import HashingEncoder
 from support.matrix import told
 from support.store import FIELDS_ASKED, Sent, fill_store, multi, others, searches
@@ -30,16 +30,13 @@ def store(ml_cluster: Cluster) -> Iterator[Cluster]:
     fill_store(ml_cluster, SOURCE, COUNT)
     reindex(ml_cluster, SOURCE, HashingEncoder())
     yield ml_cluster
-    for name in (SOURCE, INDEX):
-        ml_cluster.request("DELETE", path_of(name))
+    drop_indices(ml_cluster, f"{SOURCE}*")
 
 
 @pytest.fixture(scope="module")
 def server(store: Cluster) -> Iterator[Server]:
-    settings = ServeSettings(index=SOURCE, rank_timeout_s=5)
-    running = Server(create_app(HashingEncoder(), settings, cluster=store))
-    yield running
-    running.stop()
+    with serving_index(store, SOURCE) as running:
+        yield running
 
 
 class Answers(NamedTuple):
@@ -87,16 +84,8 @@ def test_all_that_looks_for_a_text_is_ranked(answers):
     assert len(kinds) >= 80
     assert left == {}
     assert [one.kind for one in others() if None in answers[one.kind].reasons] == []
-    changed = [kind for kind in kinds if order(answers[kind].old) != order(answers[kind].new)]
+    changed = [kind for kind in kinds if ids(answers[kind].old) != ids(answers[kind].new)]
     assert len(changed) > len(kinds) / 2
-
-
-def order(answer: dict[str, Any]) -> list[str]:
-    return [hit["_id"] for hit in answer["hits"]["hits"]]
-
-
-def scores(answer: dict[str, Any]) -> list[float]:
-    return [hit["_score"] for hit in answer["hits"]["hits"]]
 
 
 @pytest.mark.parametrize("one", [*searches(), *others()], ids=lambda one: one.kind)
@@ -112,7 +101,7 @@ def test_nothing_else_changes(answers, one):
     assert len(old["hits"]["hits"]) == len(new["hits"]["hits"])
     assert not any("hybridr_vector" in hit.get("_source", {}) for hit in new["hits"]["hits"])
     if not one.ranked:
-        assert order(old) == order(new)
+        assert ids(old) == ids(new)
         return
     assert old["hits"]["hits"], "something is found"
     assert {part for hit in old["hits"]["hits"] for part in hit} == {
@@ -143,7 +132,7 @@ def test_ties_change_no_order_and_pages_after_a_hit_go_on_where_it_stands(store,
     pages, after = list[str](), dict[str, Any]()
     for _ in range(3):
         page = store.request("POST", path_of(INDEX, "_search"), tied | {"size": 20} | after)
-        pages += order(page)
+        pages += ids(page)
         after = {"search_after": page["hits"]["hits"][-1]["sort"]}
-    assert pages == order(whole)
+    assert pages == ids(whole)
     assert page["hits"]["total"] == whole["hits"]["total"]

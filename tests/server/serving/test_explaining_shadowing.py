@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ import pytest
 import hybridr
 import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.serving.application import create_app
-from hybridr.serving.settings import ServeSettings
-from support.corpus import reindexed
-from support.deployed import Server, settle
+from hybridr.files.local import state_folder
+from support.corpus import drop_indices, reindexed
+from support.deployed import serving_index, settle
 from support.hashing import HashingEncoder
+from support.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic, pytest.mark.usefixtures("few_probes")]
 MATCH = {"query": {"match": {"text": "basket"}}}
@@ -33,9 +32,7 @@ def shop(
     reindexed(cluster, index_name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
     monkeypatch.setattr("hybridr.search.checks.encoder_for", lambda *_, **__: HashingEncoder())
     yield cluster
-    for name in (index_name, f"{index_name}-hybridr-1"):
-        if cluster.exists(name):
-            cluster.request("DELETE", path_of(name))
+    drop_indices(cluster, f"{index_name}*")
 
 
 def test_a_closed_source_is_named(shop, index_name, tmp_path, capsys):
@@ -84,47 +81,35 @@ def test_requests_of_a_file_are_answered_by_both_and_nothing_changes(shop, index
 
 
 def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(shop, index_name, capsys):
-    settings = ServeSettings(index=index_name, proxy="lexical", shadow=1.0, rank_timeout_s=5)
-    server = Server(create_app(HashingEncoder(), settings, cluster=shop))
-    try:
-        bodies = [
-            {"query": {"match": {"text": text}}, "size": 5} for text in ("basket", "cheese", "basket cheese")
-        ]
+    bodies = [
+        {"query": {"match": {"text": text}}, "size": 5} for text in ("basket", "cheese", "basket cheese")
+    ]
+    with serving_index(shop, index_name, proxy="lexical", shadow=1.0) as server:
         for name in (index_name, f"{index_name}-hybridr"):
             for body in bodies:
                 assert answer_of(server.url, name, body) == answer_of(shop.url, name, body)
         settle(server)
-        wait_for(lambda: shadow(capsys, shop, index_name)["requests"] == 6)
+        until(lambda: shadow(capsys, shop, index_name)["requests"] == 6)
         lines = "".join(f"{{}}\n{json.dumps(body)}\n" for body in bodies)
         kind = {"content-type": "application/x-ndjson"}
-        both = [
+        own, clusters = (
             httpx.post(f"{url}/{index_name}/_msearch", content=lines, headers=kind, timeout=30).json()
             for url in (server.url, shop.url)
-        ]
-        own, clusters = ([part["hits"] for part in answer["responses"]] for answer in both)
-        assert own == clusters
-        wait_for(lambda: shadow(capsys, shop, index_name)["requests"] == 9)
+        )
+        assert [part["hits"] for part in own["responses"]] == [part["hits"] for part in clusters["responses"]]
+        until(lambda: shadow(capsys, shop, index_name)["requests"] == 9)
         said = shadow(capsys, shop, index_name)
         assert said["difference"]["requests"] >= 3  # the first requests of a shape have no scale yet
         assert said["stopped"] == ""
-
         shop.request("DELETE", path_of(f"{index_name}-hybridr-1"))
-        file = next(Path(server_state()).glob("*.jsonl"))
+        file = next((state_folder() / "shadows").glob("*.jsonl"))
 
         def has_stopped() -> bool:
             for body in bodies:
                 assert answer_of(server.url, index_name, body) == answer_of(shop.url, index_name, body)
             return '"stopped"' in file.read_text()
 
-        wait_for(has_stopped)
-    finally:
-        server.stop()
-
-
-def server_state() -> Path:
-    from hybridr.files.local import state_folder
-
-    return state_folder() / "shadows"
+        until(has_stopped)
 
 
 def answer_of(url: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -143,10 +128,3 @@ def shadow(capsys: pytest.CaptureFixture[str], cluster: Cluster, name: str, *opt
     assert code == 0
     parsed: dict[str, Any] = json.loads(said)
     return parsed
-
-
-def wait_for(done: Any) -> None:
-    until = time.monotonic() + 30
-    while not done() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert done()

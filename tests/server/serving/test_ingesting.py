@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from hybridr.indexing.reindexing import sync
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.settings import DeploySettings
+from support.commands import Killed, kill, with_interruption
 from support.corpus import bulk, drop_indices, reindexed, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
@@ -96,24 +96,15 @@ def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(ml_cluste
     assert undeploy_ingest(ml_cluster, info) == []
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the run comes after it."""
-
-
 @pytest.mark.parametrize("verb", ["deploy", "undeploy"])
 @pytest.mark.parametrize("number", range(5))
 def test_what_a_killed_run_left_is_taken_away_by_undeploy(ml_cluster, alias, server, number, verb):
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
-    killed, changes = copy(ml_cluster), iter(range(20))
 
-    def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
-        response = ml_cluster.request(method, path, *rest, **options)
-        made = method in ("PUT", "DELETE") or path.endswith(("_create", "_register", "_deploy", "_undeploy"))
-        if made and next(changes) == number:
-            raise Killed
-        return response
+    def changes(method: str, path: str) -> bool:
+        return method in ("PUT", "DELETE") or path.endswith(("_create", "_register", "_deploy", "_undeploy"))
 
-    killed.request = request  # type: ignore[method-assign]
+    killed = with_interruption(ml_cluster, changes, kill, number=number, after=True)
     info = resolve(ml_cluster, INDEX)
     if verb == "undeploy":
         deploy_ingest(ml_cluster, INDEX, settings)
@@ -132,18 +123,16 @@ def test_what_a_killed_run_left_is_taken_away_by_undeploy(ml_cluster, alias, ser
 def test_of_two_runs_at_once_the_later_one_works(ml_cluster, alias, server, rival, place):
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
     deploy_ingest(ml_cluster, INDEX, settings)
-    overtaken, left = copy(ml_cluster), [place]
 
-    def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if left and method == "PUT" and path.endswith(left[0]):
-            left.clear()
-            if rival is deploy_ingest:
-                deploy_ingest(ml_cluster, INDEX, settings)
-            else:
-                undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
-        return ml_cluster.request(method, path, *rest, **options)
+    def overtake(_: object) -> None:
+        if rival is deploy_ingest:
+            deploy_ingest(ml_cluster, INDEX, settings)
+        else:
+            undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
 
-    overtaken.request = request  # type: ignore[method-assign]
+    overtaken = with_interruption(
+        ml_cluster, lambda method, path: method == "PUT" and path.endswith(place), overtake
+    )
     if (rival, place) == (deploy_ingest, "_settings"):
         with pytest.raises(ClusterError, match="ran at the same time"):
             deploy_ingest(overtaken, INDEX, settings)

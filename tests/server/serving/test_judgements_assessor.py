@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,12 +18,13 @@ from hybridr.serving.page.judgements import Judgements, assess, last_grade, quer
 from hybridr.serving.settings import AssessorSettings
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
+from support.servers import Quiet, serving
 
 INDEX, TOKEN = "t-assessor", "s3cret-token"
 LOG = ["n3 candle", "n7 anchor"]
 
 
-class Model(BaseHTTPRequestHandler):
+class Model(Quiet):
     """Finds a passage relevant that holds the number of the query; keeps what it was asked."""
 
     asked: list[dict[str, Any]]
@@ -44,19 +43,13 @@ class Model(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(sent)
 
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def model() -> Iterator[type[Model]]:
     kind = type("Kind", (Model,), {"asked": [], "answer": "", "status": 200})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    Thread(target=server.serve_forever, daemon=True).start()
-    kind.url = f"http://127.0.0.1:{server.server_port}/v1"  # type: ignore[attr-defined]
-    yield kind
-    server.shutdown()
-    server.server_close()
+    with serving(kind) as url:
+        kind.url = f"{url}/v1"  # type: ignore[attr-defined]
+        yield kind
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,14 @@ import httpx
 import pytest
 
 from hybridr import Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
 from hybridr.serving.rewriting.explaining import verdict_on
-from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
-from support.deployed import Server, ids, settle
+from support.corpus import drop_indices
+from support.deployed import Server, ids, serving_index, settle
 from support.hashing import HashingEncoder
 from support.matrix import KEPT, MATCH, RANKED, TEXT, Asked, fill_mart, query, told
 from support.raw_http import exchange
@@ -39,19 +38,16 @@ def mart(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     fill_mart(cluster, SOURCE, COUNT)
     reindex(cluster, SOURCE, HashingEncoder())
     yield cluster
-    for name in (SOURCE, INDEX):
-        cluster.request("DELETE", path_of(name))
+    drop_indices(cluster, f"{SOURCE}*")
 
 
 @pytest.fixture(scope="module")
 def server(mart: Cluster) -> Iterator[Server]:
-    settings = ServeSettings(index=SOURCE, proxy="lexical", rank_timeout_s=5)  # a busy machine is slow
-    running = Server(create_app(HashingEncoder(), settings, cluster=mart))
-    for one in ALL:  # each shape is measured when it is seen first
-        sent(running.url, one)
-    settle(running)
-    yield running
-    running.stop()
+    with serving_index(mart, SOURCE, proxy="lexical") as running:
+        for one in ALL:  # each shape is measured when it is seen first
+            sent(running.url, one)
+        settle(running)
+        yield running
 
 
 def sent(url: str, one: Asked, name: str = ALIAS, **headers: str) -> httpx.Response:

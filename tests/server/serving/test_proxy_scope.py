@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.relay import ClientRequest, ClusterAnswer, Relay
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
-from hybridr.serving.application import create_app
 from hybridr.serving.proxy import NAMES_KEPT_S
-from hybridr.serving.settings import ServeSettings
-from support.corpus import bulk, create
-from support.deployed import Server, settle
+from support.corpus import add_alias, create, drop_indices, put
+from support.deployed import Server, serving_index, settle
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic, pytest.mark.usefixtures("few_probes")]
@@ -56,23 +54,20 @@ class Sending(NamedTuple):
 @pytest.fixture(scope="module", params=["cluster", "elastic"])
 def tenants(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cluster: Cluster = request.getfixturevalue(request.param)
-    properties = {"text": {"type": "text"}, "tenant": {"type": "keyword"}}
-    create(cluster, SOURCE, properties)
-    lines: list[dict[str, Any]] = []
+    create(cluster, SOURCE, {"text": {"type": "text"}, "tenant": {"type": "keyword"}})
+    documents, owners = {}, {}
     for number in range(60):
-        tenant = "ab"[number % 2]
+        tenant = owners[f"d{number}"] = "ab"[number % 2]
         words = "river boat water" if tenant == "a" else f"{HIDDEN[number % 3]} boat water"
-        lines += [{"index": {"_id": f"d{number}", "routing": tenant}}]
-        lines += [{"text": f"{words} n{number}", "tenant": tenant}]
-    bulk(cluster, SOURCE, lines)
+        documents[f"d{number}"] = {"text": f"{words} n{number}", "tenant": tenant}
+    put(cluster, SOURCE, documents, owners)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "MIN_TERMS", 1)
         reindex(cluster, SOURCE, HashingEncoder())
-        adds = [{"add": {"index": INDEX, "alias": name, **part}} for name, part in PARTS.items()]
-        cluster.request("POST", "/_aliases", {"actions": adds})
+        for name, part in PARTS.items():
+            add_alias(cluster, INDEX, name, **part)
         yield cluster
-    for name in (SOURCE, INDEX):
-        cluster.request("DELETE", path_of(name))
+    drop_indices(cluster, f"{SOURCE}*")
 
 
 @pytest.fixture(scope="module", params=["lexical", "all"])
@@ -81,8 +76,6 @@ def whole(tenants: Cluster, request: pytest.FixtureRequest) -> Iterator[Sending]
 
 
 def sending(cluster: Cluster, index: str, proxy: Any) -> Iterator[Sending]:
-    settings = ServeSettings(index=index, proxy=proxy, rank_timeout_s=5)
-    server = Server(create_app(HashingEncoder(), settings, cluster=cluster))
     sent: list[ClientRequest] = []
     send = Relay.send
 
@@ -90,13 +83,12 @@ def sending(cluster: Cluster, index: str, proxy: Any) -> Iterator[Sending]:
         sent.append(asked)
         return await send(relay, asked)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, serving_index(cluster, index, proxy=proxy) as server:
         patch.setattr(Relay, "send", noted)
         running = Sending(server, sent)
         running.search(INDEX, QUERY)
         settle(server)
         yield running
-    server.stop()
 
 
 def hits_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -145,10 +137,9 @@ def test_107_no_profile_shows_what_is_added(whole):
 
 @pytest.mark.attack(107)
 def test_107_a_name_that_becomes_a_part_is_none_of_the_whole_any_more(tenants, whole):
-    tenants.request("POST", "/_aliases", {"actions": [{"add": {"index": INDEX, "alias": "t-later"}}]})
+    add_alias(tenants, INDEX, "t-later")
     assert any(word in whole.search("t-later", QUERY)[0] for word in HIDDEN)
-    part = {"add": {"index": INDEX, "alias": "t-later", **PARTS["t-filter"]}}
-    tenants.request("POST", "/_aliases", {"actions": [part]})
+    add_alias(tenants, INDEX, "t-later", **PARTS["t-filter"])
     time.sleep(NAMES_KEPT_S + 0.1)
     assert not any(word in whole.search("t-later", QUERY)[0] for word in HIDDEN)
     tenants.request("POST", "/_aliases", {"actions": [{"remove": {"index": INDEX, "alias": "t-later"}}]})

@@ -32,10 +32,11 @@ from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
 from support.corpus import bulk, put_documents, reindexed, text_number
-from support.deployed import Server
+from support.deployed import serving_index
+from support.golden_ddr import colbert as exported
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE
-from support.multi_vectors import exported
+from support.waiting import until
 
 ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
 TEXT = text_number(7)
@@ -66,23 +67,14 @@ def expected(cluster: Cluster, index: str, encoder: HashingEncoder) -> dict[str,
 
 
 def await_scores(client: TestClient, wanted: dict[str, float]) -> None:
-    deadline = time.monotonic() + 5
-    while scores(client) != pytest.approx(wanted, abs=1e-6):
-        assert time.monotonic() < deadline, "the server does not follow within five seconds"
-        time.sleep(0.05)
+    until(lambda: scores(client) == pytest.approx(wanted, abs=1e-6), "the server to follow", 5)
 
 
 def slow_fitting(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Have a shape of clients' queries ranked; from now on none is brought to its scale until the event."""
     own = {"query": {"multi_match": {"query": TEXT, "fields": ["title^3", "text"]}}}
 
-    def ranked() -> bool:
-        return "rescore" in client.post("/v1/rank?recall=lexical", json=own).json()["body"]
-
-    deadline = time.monotonic() + 20
-    while not ranked():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: "rescore" in client.post("/v1/rank?recall=lexical", json=own).json()["body"])
     go_on = threading.Event()
     monkeypatch.setattr(client_query, "measure_template_scale", lambda *_: float(go_on.wait(60)))
     return go_on
@@ -144,13 +136,6 @@ def hits_of(answer: Any) -> list[dict[str, Any]]:
     return list(answer.json()["hits"]["hits"])
 
 
-def await_ranked(ranked: set[str], count: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(ranked) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster, index_name, monkeypatch):
     """Widths agree, so the cluster ranks by it without an error; a writer and a reader go on all the time."""
     monkeypatch.setattr(snapshots, "EVERY_S", 0.6)
@@ -193,9 +178,9 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster
     with TestClient(create_app(first, settings, cluster=cluster)) as running, ThreadPoolExecutor(2) as pool:
         works = [pool.submit(read, running), pool.submit(write)]
         try:
-            await_ranked(ranked, 1)
+            until(lambda: ranked)
             reindex(cluster, index_name, second)
-            await_ranked(ranked, 2)
+            until(lambda: len(ranked) > 1)
             rollback(cluster, index_name, copy_back=True)
             time.sleep(1.5)
             assert not failed
@@ -314,10 +299,7 @@ def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
         assert "soft_terms" in searches.now.description()["left_out"]
         for part in parts:
             bulk(cluster, home, [{"index": {"_id": part["_id"]}}, part["_source"]])
-        deadline = time.monotonic() + 5
-        while "soft_terms" in searches.now.description()["left_out"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: "soft_terms" not in searches.now.description()["left_out"], within_s=5)
         await_scores(running, expected(cluster, index_name, HashingEncoder()))
 
 
@@ -374,14 +356,10 @@ def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster, index_name):
 
 def test_deploy_compares_what_the_server_has_open(cluster, index_name):
     reindexed(cluster, index_name, 30)
-    running = Server(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
-    info = running.app.state.searches.now.info
-    given = DeploySettings(way="transparent", server=running.url)
-    try:
+    with serving_index(cluster, index_name) as running:
+        info = running.app.state.searches.now.info
+        given = DeploySettings(way="transparent", server=running.url)
         preconditions.check_served(cluster, info, given, SearchSettings())
-        other = f"{index_name}-other"
-        made = reindexed(cluster, other, 5)
+        made = reindexed(cluster, f"{index_name}-other", 5)
         with pytest.raises(SettingsError, match="uuid is"):
             preconditions.check_served(cluster, cluster.index_info(made.destination), given, SearchSettings())
-    finally:
-        running.stop()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.terms.fitting import WORDS_OF_A_TEXT, fit_term_table, lay_out, read_occurrences
 from hybridr.indexing.terms.storage import TermTable
-from support.corpus import bulk, create
+from support.corpus import create, put
 from support.hashing import HashingEncoder
 
 ANALYSIS = {
@@ -46,13 +45,8 @@ def filled(cluster: Cluster, name: str, analyzer: str, shards: int) -> str:
     index = {"number_of_shards": shards, "number_of_replicas": 0, "analysis": analysis}
     properties = {"title": {"type": "text"}, "text": {"type": "text", "analyzer": analyzer}}
     create(cluster, name, properties, {"index": index}, dynamic="strict", _routing={"required": True})
-    lines: list[dict[str, Any]] = []
-    for number, text in enumerate(TEXTS):
-        lines += [
-            {"index": {"_id": str(number), "routing": str(number)}},
-            {"title": f"paper {number % 2}", "text": text},
-        ]
-    bulk(cluster, name, lines)
+    documents = {str(n): {"title": f"paper {n % 2}", "text": text} for n, text in enumerate(TEXTS)}
+    put(cluster, name, documents, {doc_id: doc_id for doc_id in documents})
     return name
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied
 from hybridr.indexing.reindexing import reindex
@@ -16,8 +16,9 @@ from hybridr.indexing.terms import fitting, storage
 from hybridr.indexing.terms.fitting import fit_term_table, provide_term_table
 from hybridr.indexing.terms.storage import HOME, open_term_table
 from hybridr.status.sidecars.term_tables import TermTables
-from support.corpus import bulk, fill_index, reindexed
+from support.corpus import bulk, fill_index, having, reindexed
 from support.hashing import HashingEncoder
+from support.hidden_tables import forbidding
 from support.places import with_support
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
@@ -174,15 +175,9 @@ def test_two_processes_at_once_leave_one_whole_table(cluster, bare, other_machin
 
 
 def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(cluster, bare, fits, monkeypatch):
-    request = Cluster.request
-
-    def forbidding(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if path.startswith(f"/{HOME}"):
-            raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
-        return request(self, method, path, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Cluster, "request", forbidding)
+        patch.setattr(Cluster, "request", forbidding(Cluster.request))
         found = provide_term_table(cluster, bare, HashingEncoder())
         assert found.table is not None
         assert "kept on this machine only: the cluster forbids it" in found.described
@@ -233,11 +228,8 @@ def test_where_no_table_can_be_kept_it_is_told(cluster, bare, monkeypatch, tmp_p
     assert parts_of(cluster, info) == []
 
     # A mapping that takes no record is told.
-    cluster.request("PUT", path_of(bare, "_settings"), {"index.blocks.metadata": True})
-    try:
+    with having(cluster, {"index.blocks.metadata": True}, bare):
         found = provide_term_table(cluster, bare, HashingEncoder())
-    finally:
-        cluster.request("PUT", path_of(bare, "_settings"), {"index.blocks.metadata": None})
     assert found.table is None
     assert found.note
 

@@ -1,23 +1,23 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import FittedTable
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
-from hybridr.indexing.terms.storage import HOME, hidden_index, open_term_table
+from hybridr.indexing.terms.storage import hidden_index, open_term_table
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, fill_index, reindexed
+from support.corpus import bulk, clone, fill_index, reindexed
 from support.hashing import HashingEncoder
+from support.hidden_tables import forbidding
+from support.in_place_index import filled_index
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
 
@@ -110,24 +110,19 @@ def test_what_a_stranger_writes_there_is_not_taken(cluster, index_name, other_ma
     assert open_term_table(cluster, info) is None
 
 
-def test_a_table_that_is_nowhere_is_looked_for_now_and_then(cluster, index_name, other_machine, monkeypatch):
+def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
+    cluster, index_name, other_machine, sent, monkeypatch
+):
     info = made(cluster, index_name)
     bulk(cluster, hidden_index(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
     other_machine()
-    asked, request = [], Cluster.request
-
-    def counted(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        asked.append(path)
-        return request(self, method, path, *rest, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Cluster, "request", counted)
-        assert open_term_table(cluster, info) is open_term_table(cluster, info) is None
-        assert len(asked) == 1
-        patch.setattr(storage, "MISSING_S", 0.0)
-        storage._missing.update(dict.fromkeys(storage._missing, 0.0))
-        assert open_term_table(cluster, info) is None
-        assert len(asked) == 2
+    sent.clear()
+    assert open_term_table(cluster, info) is open_term_table(cluster, info) is None
+    assert len(sent) == 1
+    monkeypatch.setattr(storage, "MISSING_S", 0.0)
+    storage._missing.update(dict.fromkeys(storage._missing, 0.0))
+    assert open_term_table(cluster, info) is None
+    assert len(sent) == 2
 
 
 def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
@@ -168,10 +163,7 @@ def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster, inde
 
 def test_a_copy_of_an_index_keeps_the_table_alive(cluster, index_name):
     info = made(cluster, index_name)
-    block = {"index.blocks.write": True}
-    cluster.request("PUT", path_of(info.name, "_settings"), block)
-    cluster.request("PUT", path_of(info.name, "_clone", f"{index_name}-copy"))
-    cluster.request("PUT", path_of(info.name, "_settings"), {"index.blocks.write": None})
+    clone(cluster, info.name, f"{index_name}-copy")
     copy = cluster.index_info(f"{index_name}-copy")
     assert copy.record.term_table == info.record.term_table
     remove(cluster, index_name)
@@ -192,14 +184,7 @@ def test_rollback_that_drops_an_index_drops_its_table(cluster, index_name):
 
 
 def test_removal_in_place_takes_the_table_away(cluster, index_name):
-    reindexed(
-        cluster,
-        index_name,
-        30,
-        HashingEncoder(),
-        ReindexSettings(in_place=True, fields=("text",)),
-        settings={"knn": True, "number_of_replicas": 0},
-    )
+    filled_index(cluster, index_name)
     info = cluster.index_info(index_name)
     assert parts_there(cluster, info)
     remove(cluster, index_name)
@@ -234,14 +219,3 @@ def test_who_may_not_see_all_indices_deletes_no_table(cluster, index_name, monke
         "an index that this user cannot see may use it" not in cli(cluster, f"remove {index_name} --yes").out
     )
     assert not parts_there(cluster, info)
-
-
-def forbidding(request: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer 403 to whatever concerns the hidden index."""
-
-    def asked(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if path.startswith(f"/{HOME}"):
-            raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
-        return request(self, method, path, *rest, **options)
-
-    return asked

@@ -29,12 +29,8 @@ def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"t-terms-{request.param}"
     text = {"type": "text", "analyzer": "english", "fields": {"plain": {"type": "text"}}}
     searched = {"type": "text", "analyzer": "english", "search_analyzer": "whitespace"}
-    create(
-        cluster,
-        name,
-        {"text": text, "other": searched},
-        {"number_of_shards": request.param, "number_of_replicas": 0},
-    )
+    shards = {"number_of_shards": request.param, "number_of_replicas": 0}
+    create(cluster, name, {"text": text, "other": searched}, shards)
     put(cluster, name, {doc_id: {"text": content, "other": content} for doc_id, content in DOCUMENTS.items()})
     yield name
     cluster.request("DELETE", f"/{name}")
@@ -96,38 +92,28 @@ def test_several_fields_count_as_one(cluster, index):
     assert sorted(both.words) == sorted((*text.words, *plain.words))
 
 
-def test_a_term_weighs_by_the_documents_that_hold_it_in_any_field(cluster):
+def test_a_term_weighs_by_the_documents_that_hold_it_in_any_field(cluster, index_name):
     """A third of them in the one field, a third in the other, and one that has it in both."""
-    name = "t-terms-any"
-    lines: list[Any] = []
-    for number in range(12):
-        fields = {"title": "fox" if number < 4 else "cat", "body": "fox" if 3 <= number < 7 else "dog"}
-        lines += [{"index": {"_id": str(number)}}, fields]
-    bulk(cluster, name, lines)
-    try:
-        made = analysis(cluster, name, "title", "body")
-        [read] = made.of(["fox"])
-        assert [word.field for word in read.words] == ["body", "title"]
-        for word in read.words:
-            assert [word.idf, word.own_idf] == pytest.approx([idf(7, 12), idf(4, 12)])
-        assert read.idf_sum == pytest.approx(idf(7, 12))
-        assert analysis(cluster, name, "title").of(["fox"])[0].idf_sum == pytest.approx(idf(4, 12))
-        assert made.of(["fox cat"])[0].idf_sum > read.idf_sum
-    finally:
-        cluster.request("DELETE", f"/{name}")
+    titles, bodies = ["fox"] * 4 + ["cat"] * 8, ["dog"] * 3 + ["fox"] * 4 + ["dog"] * 5
+    pairs = enumerate(zip(titles, bodies, strict=True))
+    put(cluster, index_name, {str(number): {"title": title, "body": body} for number, (title, body) in pairs})
+    made = analysis(cluster, index_name, "title", "body")
+    [read] = made.of(["fox"])
+    assert [word.field for word in read.words] == ["body", "title"]
+    for word in read.words:
+        assert [word.idf, word.own_idf] == pytest.approx([idf(7, 12), idf(4, 12)])
+    assert read.idf_sum == pytest.approx(idf(7, 12))
+    assert analysis(cluster, index_name, "title").of(["fox"])[0].idf_sum == pytest.approx(idf(4, 12))
+    assert made.of(["fox cat"])[0].idf_sum > read.idf_sum
 
 
 @pytest.mark.parametrize("settings", [{}, {"number_of_routing_shards": 30}])
-def test_a_node_agrees_on_where_routing_leads(cluster, settings):
-    name = "t-terms-routing"
-    cluster.request("PUT", f"/{name}", {"settings": {"number_of_shards": 5, **settings}})
-    try:
-        info = cluster.index_info(name)
-        for value in ("0", "1", "hello", "ä€", "x" * 37, "😀a"):
-            found = cluster.request("GET", f"/{name}/_search_shards", params={"routing": value})
-            assert [group[0]["shard"] for group in found["shards"]] == [shards_for(value, info)[0]]
-    finally:
-        cluster.request("DELETE", f"/{name}")
+def test_a_node_agrees_on_where_routing_leads(cluster, index_name, settings):
+    cluster.request("PUT", f"/{index_name}", {"settings": {"number_of_shards": 5, **settings}})
+    info = cluster.index_info(index_name)
+    for value in ("0", "1", "hello", "ä€", "x" * 37, "😀a"):
+        found = cluster.request("GET", f"/{index_name}/_search_shards", params={"routing": value})
+        assert [group[0]["shard"] for group in found["shards"]] == [shards_for(value, info)[0]]
 
 
 def test_the_analyser_of_all_queries_reads_texts(cluster, index_name):
