@@ -21,7 +21,7 @@ from hybridr.indexing.verification import verify
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, create, fill_index, put_documents, reindexed, sources, text_number
+from support.corpus import bulk, create, fill_index, having, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
 TEXT = ReindexSettings(fields=("text",))
@@ -188,14 +188,10 @@ def test_a_blocked_index_of_somebody_else_stops_nothing(cluster, index_name):
     """Whoever asks for all aliases is refused then."""
     other, block = f"{index_name}other", "index.blocks.metadata"
     create(cluster, other)
-    cluster.request("PUT", path_of(other, "_settings"), {block: True})
-    try:
+    with having(cluster, {block: True}, other):
         reindexed(cluster, index_name, 3)
         reindex(cluster, index_name, HashingEncoder(salt="other"))
         remove(cluster, index_name)
-    finally:
-        cluster.request("PUT", path_of(other, "_settings"), {block: None})
-        cluster.request("DELETE", path_of(other))
 
 
 def test_an_index_of_somebody_else_keeps_its_name(cluster, index_name):

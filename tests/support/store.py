@@ -151,7 +151,7 @@ def asked(query: dict[str, Any], **besides: Any) -> dict[str, Any]:
 
 
 def searches() -> list[Sent]:
-    """What the shop sends that looks for a text and orders by its score."""
+    """What the shop sends that looks for a text and orders by its score; plainer forms are in `matrix.py`."""
     main = multi(LAMP)
     types = ("best_fields", "most_fields", "cross_fields", "phrase", "phrase_prefix", "bool_prefix")
     texts = {"phrase": "iron frying", "phrase_prefix": "iron fry", "bool_prefix": "iron fry"}
@@ -177,12 +177,10 @@ def searches() -> list[Sent]:
         }
     }
     queries = {
-        "match": match(LAMP),
         "match of a sub-field": match(LAMP, "title.english"),
         "match, fuzzy": match("readng lmap", fuzziness="AUTO"),
         "match, and": match(CHAIR, operator="and"),
         "match, most of the words": match(PAN, minimum_should_match="75%"),
-        "match, boost": match(CHAIR, boost=3),
         **{f"multi_match, {one}": multi(texts.get(one, PAN), type=one) for one in types},
         "multi_match, ties": multi(LIKE_OAK, tie_breaker=0.3),
         "multi_match, wildcard": multi(LIKE_OAK, ["tit*", "description"]),
@@ -198,28 +196,21 @@ def searches() -> list[Sent]:
         "multi_match, a field that is gone": multi(LAMP, ["title^2", "gone^3"]),
         "match, boost of nothing": match(LAMP, boost=0),
         "multi_match, one analyser": multi(PAN, analyzer="standard"),
-        "combined_fields": {"combined_fields": {"query": PAN, "fields": ["description", "attributes"]}},
         "match_phrase": {"match_phrase": {"title": "office chair"}},
         "match_phrase, slop": {"match_phrase": {"title": {"query": "oak chair", "slop": 2}}},
         "match_phrase_prefix": {"match_phrase_prefix": {"title": "office ch"}},
         "match_bool_prefix": {"match_bool_prefix": {"title": "office ch"}},
         **{f"query_string, {name}": {"query_string": {"query": of}} for name, of in strings.items()},
-        "query_string, fields": {"query_string": {"query": CHAIR, "fields": FIELDS_ASKED}},
         **{
             f"simple_query_string, {name}": {
                 "simple_query_string": {"query": of, "fields": ["title^2", "at*"]}
             }
             for name, of in simple.items()
         },
-        "dis_max": {
-            "dis_max": {"queries": [match(PAN, boost=3), match(PAN, "description")], "tie_breaker": 0.2}
-        },
         "dis_max, part number": {
             "dis_max": {"queries": [main, {"term": {"sku": {"value": LAMP, "boost": 50}}}]}
         },
         "dis_max, phrase": {"dis_max": {"queries": [main, {"match_phrase": {"title": LAMP}}]}},
-        "bool, filters": of_bool(must=[main], filter=[IN_STOCK, CHEAP]),
-        "bool, must_not": of_bool(must=[main], must_not=[{"term": {"brand": "Acme"}}]),
         "bool, phrase wished": of_bool(
             must=[main], should=[{"match_phrase": {"title": {"query": LAMP, "boost": 8}}}], filter=[IN_STOCK]
         ),
@@ -228,19 +219,12 @@ def searches() -> list[Sent]:
             minimum_should_match=1,
         ),
         "bool, two texts": of_bool(must=[match("armchair"), match("nordvik", "brand.text")]),
-        "bool, brand wished": of_bool(
-            must=[main], should=[{"term": {"brand": {"value": "Kumo", "boost": 4}}}]
-        ),
         "bool, brand by its text": of_bool(must=[main, match("Kumo Acme", "brand.text")]),
         "bool, rank_feature": of_bool(must=[main], should=[{"rank_feature": {"field": "popularity"}}]),
         "bool in bool": of_bool(must=[of_bool(should=[main, match(LAMP, "description")])], filter=[CHEAP]),
         "bool, keyword exactly": of_bool(should=[main, {"term": {"title.keyword": LAMP}}]),
         "nested wished": of_bool(must=[multi("armchair")], should=[nested]),
         "nested demanded": of_bool(must=[multi("armchair"), material]),
-        "nested filter": of_bool(must=[main], filter=[material]),
-        "boosting": {
-            "boosting": {"positive": main, "negative": {"term": {"in_stock": False}}, "negative_boost": 0.3}
-        },
         **{
             f"function_score, {mode}": scored(main, functions=[LIKED], boost_mode=mode)
             for mode in ("multiply", "sum", "avg", "max", "min")
@@ -263,38 +247,20 @@ def searches() -> list[Sent]:
         "function_score in dis_max": {
             "dis_max": {"queries": [scored(main, functions=[LIKED]), match(LAMP, "description")]}
         },
-        "script_score": {
-            "script_score": {
-                "query": main,
-                "script": {"source": "_score * Math.log(2 + doc['reviews'].value)"},
-            }
-        },
-        "script_score that divides": {"script_score": {"query": main, "script": {"source": "100 / _score"}}},
     }
     sent = [Sent(kind, asked(query)) for kind, query in queries.items()]
     filtered = of_bool(must=[main], filter=[IN_STOCK])
     bodies: dict[str, dict[str, Any]] = {
-        "page": asked(main, **{"from": 20, "size": 10}),
-        "large page": asked(main, size=60),
-        "facets": asked(filtered, aggs=FACETS, size=5),
-        "post_filter": asked(main, post_filter={"term": {"brand": "Acme"}}, aggs=FACETS),
-        "highlight": asked(main, highlight={"fields": {"title": {}, "description": {}}}),
-        "explain": asked(main, explain=True, size=3),
         "min_score": asked(main, min_score=6),
-        "collapse": asked(main, collapse={"field": "brand"}),
         "collapse, hits inside": asked(
             main, collapse={"field": "brand", "inner_hits": {"name": "more", "size": 2}}, from_=2
         ),
         "collapse, facets": asked(filtered, collapse={"field": "category"}, aggs=FACETS),
-        "_source": asked(main, _source=["title", "price"], track_total_hits=True),
-        "fields": asked(main, _source=False, fields=["title", "published"]),
-        "named queries": asked(of_bool(must=[match(LAMP, _name="words")], filter=[IN_STOCK])),
         "sort by score": asked(main, sort=["_score"]),
         "sort by score, then by price": asked(main, sort=[{"_score": "desc"}, {"price": "asc"}]),
         "sort by score, then by id": asked(
             main, sort=["_score", {"sku": "asc"}], highlight={"fields": {"title": {}}}
         ),
-        "suggest beside": asked(main, suggest={"s": {"text": "lapm", "term": {"field": "title"}}}),
     }
     bodies["collapse, hits inside"]["from"] = bodies["collapse, hits inside"].pop("from_")
     sent += [Sent(kind, body) for kind, body in bodies.items()]
@@ -308,45 +274,22 @@ def searches() -> list[Sent]:
 
 
 def others() -> list[Sent]:
-    """What holds nothing to rank: another order, no text, nothing found, or only counts."""
-    main, cheapest = multi(LAMP), [{"price": "asc"}]
+    """What holds nothing to rank: another order, or no text."""
+    main = multi(LAMP)
     bodies = {
-        "profile": asked(main, profile=True),
-        "sorted": asked(main, sort=cheapest),
         "sorted, then by score": asked(main, sort=[{"in_stock": "desc"}, "_score"]),
         "facets alone": asked(main, size=0, aggs=FACETS),
-        "counted": asked(main, size=0, track_total_hits=True),
-        "everything": asked({"match_all": {}}),
-        "category": asked({"term": {"category": "kitchen"}}, sort=cheapest),
         "filters alone": asked(of_bool(filter=[IN_STOCK, CHEAP])),
-        "part number": asked({"term": {"sku": "RE-1000"}}),
-        "ids": asked({"ids": {"values": ["p1", "p2"]}}),
-        "beginning of a keyword": asked({"prefix": {"sku": "RE-10"}}),
-        "price": asked({"range": {"price": {"gte": 100, "lt": 200}}}),
-        "keyword": asked({"match": {"brand": "Acme"}}),
-        "number": asked({"match": {"price": 100}}),
         "next page of a view": asked(main, sort=["_score", "_doc"]),
         "by score, backwards": asked(main, sort=[{"_score": "asc"}]),
         "function added to one of several clauses": asked(
             of_bool(should=[scored(main, functions=[LIKED], boost_mode="sum"), match(LAMP)])
         ),
-        "constant": asked({"constant_score": {"filter": match(LAMP)}}),
         "popular": asked({"rank_feature": {"field": "popularity"}}),
-        "like this": asked(
-            {"more_like_this": {"fields": ["title"], "like": [{"_id": "p1"}], "min_term_freq": 1}}
-        ),
         "function alone": asked(scored({"match_all": {}}, random_score={"seed": 1, "field": "_seq_no"})),
-        "function in its place": asked(scored(main, functions=[LIKED], boost_mode="replace")),
         "no boost at all": asked(multi(LAMP, ["title^0", "description^0"])),
         "all fields are gone": asked(multi(LAMP, ["gone^3", "went"])),
         "percolate": asked({"percolate": {"field": "alert", "document": {"title": "red reading lamp"}}}),
-        "nothing found": asked(match("qqxyzzy")),
         "negative boost": asked(multi(LAMP, ["title^-1", "title.english"])),
-        "own rescore": asked(
-            main, rescore={"window_size": 20, "query": {"rescore_query": {"match_phrase": {"title": LAMP}}}}
-        ),
-        "completion": {"suggest": {"s": {"prefix": "rea", "completion": {"field": "suggest"}}}},
-        "spelling": {"suggest": {"s": {"text": "lapm", "term": {"field": "title"}}}},
     }
-    sent = [Sent(kind, body, ranked=False) for kind, body in bodies.items()]
-    return [*sent, Sent("_count", asked(main), ranked=False, api="_count")]
+    return [Sent(kind, body, ranked=False) for kind, body in bodies.items()]

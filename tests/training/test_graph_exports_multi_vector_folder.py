@@ -11,7 +11,7 @@ import pytest
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError
 from hybridr_cli import main
-from support.golden_ddr import DDR, INPUTS, SOURCE
+from support.golden_ddr import DDR, INPUTS, SOURCE, golden, rem_of
 from support.golden_ddr import colbert as exported
 
 TEXTS = [*INPUTS["passages"], "the river, and the sea!", "a bank . of the river"]
@@ -44,15 +44,8 @@ def test_a_folder_scores_as_the_authors_code() -> None:
 
 
 def test_the_command_exports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    joined = [
-        "export",
-        "--dam",
-        str(SOURCE),
-        "--rem",
-        str(rem_of("colbert_lora192-pa4")),
-        "--ranker",
-        "colbert",
-    ]
+    rem = rem_of("colbert_lora192-pa4")
+    joined = ["export", "--dam", str(SOURCE), "--rem", str(rem), "--ranker", "colbert"]
     assert main([*joined, "--out", str(tmp_path / "out")]) == 0
     assert f"--token-encoder {tmp_path / 'out'}" in capsys.readouterr().out
     assert main([*joined, "--out", str(tmp_path / "out"), "--precision", "int8"]) == 1

@@ -18,7 +18,7 @@ from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import DataError, ModelError
 from hybridr.files.local import read_manifest
 from hybridr_cli import main
-from support.golden_ddr import DDR, INPUTS, SOURCE
+from support.golden_ddr import DDR, INPUTS, SOURCE, golden, rem_of
 from support.golden_ddr import cross_encoder as exported
 from support.pairs import written
 
@@ -100,15 +100,8 @@ def test_the_command_exports_both(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "a"
     assert main(["export", str(tmp_path / "model"), "--out", str(out)]) == 0
     assert f"rerank_settings = {{folder = '{out}'}}" in capsys.readouterr().out
-    joined = [
-        "export",
-        "--dam",
-        str(SOURCE),
-        "--rem",
-        str(rem_of("rerank_lora192-pa4")),
-        "--ranker",
-        "rerank",
-    ]
+    rem = rem_of("rerank_lora192-pa4")
+    joined = ["export", "--dam", str(SOURCE), "--rem", str(rem), "--ranker", "rerank"]
     assert main([*joined, "--out", str(out), "--precision", "int8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pair_scorer"]["precision"] == "int8"
     with pytest.raises(ModelError, match=r"is not an encoder of hybridr"):

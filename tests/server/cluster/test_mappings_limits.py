@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,23 +14,13 @@ from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.search.settings import SearchSettings
 from hybridr.status.standing import remove, status
-from support.corpus import fill_index, put_documents, update
+from support.corpus import fill_index, having, put_documents, update
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 ENCODER, COUNT = HashingEncoder(), 40
 PLAIN = ReindexSettings(term_table=False)
 FIELDS: dict[str, Any] = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
-
-
-@contextmanager
-def cluster_setting(cluster: Cluster, setting: str, value: Any) -> Iterator[None]:
-    """Have a setting of the cluster for the length of the block."""
-    cluster.request("PUT", "/_cluster/settings", {"transient": {setting: value}})
-    try:
-        yield
-    finally:
-        cluster.request("PUT", "/_cluster/settings", {"transient": {setting: None}})
 
 
 def put(cluster: Cluster, index: str, settings: dict[str, Any]) -> None:
@@ -144,10 +132,10 @@ def test_a_block_of_the_source_is_named(cluster, index_name, block):
 def test_a_block_of_the_cluster_is_named(product, name, setting):
     made(product, name)
     if setting.endswith("create_index") and product.dialect.name != "plain":
-        with pytest.raises(ClusterError, match="not recognized"), cluster_setting(product, setting, True):
+        with pytest.raises(ClusterError, match="not recognized"), having(product, {setting: True}):
             pass
         return
-    with cluster_setting(product, setting, True):
+    with having(product, {setting: True}):
         error = refused(product, name)
     assert f"{setting} is true" in error.message
     assert setting in (error.hint or "")
@@ -157,16 +145,16 @@ def test_shards_of_all_generations_count(cluster, index_name):
     made(cluster, index_name)
     open_shards = cluster.request("GET", "/_cluster/health")["active_shards"]
     setting = "cluster.max_shards_per_node"
-    with cluster_setting(cluster, setting, open_shards):
+    with having(cluster, {setting: open_shards}):
         assert f"{setting} is {open_shards}" in refused(cluster, index_name).message
-    with cluster_setting(cluster, setting, open_shards + 1):
+    with having(cluster, {setting: open_shards + 1}):
         reindex(cluster, index_name, ENCODER, PLAIN)
         second = PLAIN.model_copy(update={"m": 8})
         error = refused(cluster, index_name, second)
         assert f"{setting} is {open_shards + 1:,} on 1 data node" in error.message
         assert "hybridr remove" in (error.hint or "")
         assert reindex(cluster, index_name, ENCODER, PLAIN).encoded == 0, "the first generation goes on"
-    with cluster_setting(cluster, setting, open_shards + 2):
+    with having(cluster, {setting: open_shards + 2}):
         assert reindex(cluster, index_name, ENCODER, second).switched
 
 
@@ -175,7 +163,7 @@ def test_replicas_that_are_put_back_count(cluster, index_name):
     put(cluster, index_name, {"index.number_of_replicas": 1})
     shards = cluster.request("GET", "/_cluster/health")
     there = shards["active_shards"] + shards["unassigned_shards"]
-    with cluster_setting(cluster, "cluster.max_shards_per_node", there + 1):
+    with having(cluster, {"cluster.max_shards_per_node": there + 1}):
         assert "room for 2 more" in refused(cluster, index_name).message
 
 
@@ -229,7 +217,7 @@ def test_a_small_window_of_rescoring_caps_that_of_searches(product, name):
 def test_views_live_no_longer_than_the_cluster_allows(product, name):
     plain = product.dialect.name == "plain"
     made(product, name, COUNT)
-    with cluster_setting(product, "point_in_time.max_keep_alive" if plain else "search.max_keep_alive", "6m"):
+    with having(product, {"point_in_time.max_keep_alive" if plain else "search.max_keep_alive": "6m"}):
         reading = product.with_patience(0.0)
         reading.view_keep_alive = "10m"
         assert sum(map(len, read_pages(reading, name, page=COUNT // 3))) == COUNT
@@ -242,7 +230,7 @@ def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster, index_nam
     made(cluster, index_name, 60)
     done = reindex(cluster, index_name, ENCODER)
     assert done.term_table.table
-    with cluster_setting(cluster, "indices.query.bool.max_clause_count", 50):
+    with having(cluster, {"indices.query.bool.max_clause_count": 50}):
         search = Search(cluster, index_name, ENCODER)
         assert "soft_terms" in search.signals.members
         assert search.context.max_clauses == 50 - 24
@@ -253,7 +241,7 @@ def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster, index_nam
 def test_a_table_of_terms_without_room_for_its_index_is_told(cluster, index_name):
     made(cluster, index_name)
     open_shards = cluster.request("GET", "/_cluster/health")["active_shards"]
-    with cluster_setting(cluster, "cluster.max_shards_per_node", open_shards + 1):
+    with having(cluster, {"cluster.max_shards_per_node": open_shards + 1}):
         remarks = plan(cluster, index_name, ENCODER, ReindexSettings()).remarks
         done = reindex(cluster, index_name, ENCODER)
     assert any("cluster.max_shards_per_node leaves no room" in remark for remark in remarks)

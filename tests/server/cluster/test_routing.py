@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import path_of
 from hybridr.cluster.routing import shards_for
-from support.corpus import bulk
+from support.corpus import put
 
 
 @pytest.mark.parametrize("spread", [1, 3], ids=["one shard a routing", "three shards a routing"])
@@ -18,11 +18,9 @@ def test_a_document_lies_where_it_is_looked_for(cluster, index_name, spread):
     if spread > 1:
         settings["routing_partition_size"], mappings = spread, {"_routing": {"required": True}}
     cluster.request("PUT", path_of(index_name), {"settings": settings, "mappings": mappings})
-    lines: list[dict[str, Any]] = []
-    for number in range(60):
-        routing = {"routing": f"tenant {number % 7}"} if spread > 1 or number % 2 else {}
-        lines += [{"index": {"_id": f"é{number}", **routing}}, {"text": "a zephyr"}]
-    bulk(cluster, index_name, lines)
+    ids = {f"é{number}": number for number in range(60)}
+    routings = {one: f"tenant {n % 7}" for one, n in ids.items() if spread > 1 or n % 2}
+    put(cluster, index_name, dict.fromkeys(ids, {"text": "a zephyr"}), routings)
     info = cluster.index_info(index_name)
     body = {"size": 100, "explain": True}
     hits = cluster.request("POST", path_of(index_name, "_search"), body)["hits"]["hits"]

@@ -16,7 +16,7 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
-from support.corpus import bulk, create, drop_indices, text_number
+from support.corpus import bulk, create, drop_indices, put, text_number
 from support.hashing import HashingEncoder
 from support.meanings import LUCENE, Meanings, another_model, stored, with_model
 
@@ -43,18 +43,14 @@ def meanings(model: Meanings) -> Iterator[Meanings]:
     }
     settings = {"index.knn": True, "number_of_replicas": 0}
     create(model.cluster, INDEX, properties, settings)
-    lines: list[dict[str, Any]] = []
+    documents: dict[str, dict[str, Any]] = {}
     for number in range(12):
-        source: dict[str, Any] = {
-            "title": f"title {number}",
-            "body": text_number(number),
-            "code": f"c{number}",
-        }
-        source |= {"part": {"note": f"note {number}"}} if number % 2 else {"part.note": f"dotted {number}"}
-        lines += [{"index": {"_id": f"d{number}"}}, source]
-    lines += [{"index": {"_id": "null"}}, {"title": "no text", "body": None}]
-    lines += [{"index": {"_id": "long"}}, {"title": "long", "body": "basket and candle " * 300}]
-    bulk(model.cluster, INDEX, lines)
+        source = {"title": f"title {number}", "body": text_number(number), "code": f"c{number}"}
+        note = {"part": {"note": f"note {number}"}} if number % 2 else {"part.note": f"dotted {number}"}
+        documents[f"d{number}"] = source | note
+    documents["null"] = {"title": "no text", "body": None}
+    documents["long"] = {"title": "long", "body": "basket and candle " * 300}
+    put(model.cluster, INDEX, documents)
     yield model
     drop_indices(model.cluster, f"{INDEX}*")
 

@@ -12,7 +12,7 @@ from hybridr.doctor.diagnosis import check_deployments, diagnose, trial_steps
 from hybridr.doctor.health_checks import Check, vector_checks
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
-from support.corpus import drop_indices, reindexed
+from support.corpus import drop_indices, having, reindexed
 from support.rights import PASSWORD, change_role, make_users
 
 
@@ -40,11 +40,8 @@ def test_the_probe_never_asks_for_an_engine_that_kills(cluster, index_name):
 
 def test_a_block_of_the_cluster_is_told(cluster, cli):
     block = "cluster.blocks.create_index"
-    cluster.request("PUT", "/_cluster/settings", {"persistent": {block: True}})
-    try:
+    with having(cluster, {block: True}):
         said = cli(cluster, "doctor --quiet", code=1).out
-    finally:
-        cluster.request("PUT", "/_cluster/settings", {"persistent": {block: None}})
     (line,) = [line for line in said.splitlines() if line.startswith("FAIL")]
     assert all(word in line for word in ("rights", "create", "block"))
 
@@ -144,11 +141,8 @@ def test_indices_with_vectors_are_looked_at(cluster, index_name):
     cluster.request("PUT", path_of(stranger), {"mappings": copied, "settings": {"index.knn": True}})
     cluster.request("PUT", path_of(made, "_settings"), settings)
     forbidden = {"search.allow_expensive_queries": False}
-    cluster.request("PUT", "/_cluster/settings", {"persistent": forbidden})
-    try:
+    with having(cluster, forbidden):
         found = checks()
-    finally:
-        cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(forbidden)})
     assert "no graph is built" in found[f"vectors {made}"].found
     assert "replicas have no node" in found[f"vectors {made}"].found
     assert "index.blocks.write: hybridr sync cannot write" in found[f"vectors {made}"].found

@@ -13,7 +13,7 @@ from hybridr.doctor.recall import DEFAULT_WIDTH, Walk, measure_recall
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import checks
-from support.corpus import drop_indices, fill_index, reindexed, text_number
+from support.corpus import drop_indices, fill_index, having, reindexed, text_number
 from support.hashing import HashingEncoder
 
 INDEX, COUNT = "t-recall", 1500  # of fewer ones Lucene compares all
@@ -62,10 +62,8 @@ def test_what_cannot_be_measured_is_refused(cluster, thin, index_name):
     reindex(cluster, index_name, encoder(), ReindexSettings(term_table=False, passages=True))
     with pytest.raises(SettingsError, match="this index has passages"):
         measure_recall(cluster, index_name, encoder())
-    expensive = {"search.allow_expensive_queries": False}
-    cluster.request("PUT", "/_cluster/settings", {"persistent": expensive})
-    try:
-        with pytest.raises(ClusterError, match="exact search is a script"):
-            measure_recall(cluster, thin, encoder())
-    finally:
-        cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(expensive)})
+    with (
+        having(cluster, {"search.allow_expensive_queries": False}),
+        pytest.raises(ClusterError, match="exact search is a script"),
+    ):
+        measure_recall(cluster, thin, encoder())

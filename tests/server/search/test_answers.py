@@ -163,51 +163,50 @@ def test_a_confidence_costs_no_request(cluster, calibrated, sent):
     assert sent == plain * 2
 
 
-def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster):
+def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster, index_name):
     """The index's own texts tell it, in the record; searches and explanations use it, and tune leaves it."""
-    name = "t-answers-cosines"
-    fill_index(cluster, name, 60)
+    fill_index(cluster, index_name, 60)
     encoder = HashingEncoder(dim=32)
-    index = connect(cluster.url).index(name)
-    try:
-        index.reindex(encoder=encoder)
-        info = resolve(cluster, name)
-        measured = info.record.cosines
-        recipe = TextRecipe.of(info.record, encoder)
-        texts = [recipe.text_of({"text": text_number(number)}) for number in range(60)]
-        assert measured.spread == pytest.approx(recipe.cosines(texts).spread, rel=0.05)
-        with pytest.MonkeyPatch.context() as patch:  # vectors that are stored are not made again
-            patch.setattr(HashingEncoder, "encode_documents", None)
-            unmeasured = info.with_record(info.record.changed(cosines=None))
-            assert measure_missing_cosines(cluster, unmeasured, encoder, silent) == measured
-        assert measured.whitened
-        whitened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
-        assert whitened.context.scales.dense == scale_factor(measured.whitened.spread, USUAL_SPREAD)
-        assert plain.context.scales.dense == scale_factor(measured.spread, USUAL_SPREAD)
-        assert query_whitening(Search(cluster, name, encoder, mode="dense").context) is None
-        document = encoder.encode_documents([text_number(7)])
-        for search, queries in (
-            (whitened, query_whitening(whitened.context).apply(encoder.encode_queries([text_number(9)]))),
-            (plain, encoder.encode_queries([text_number(9)])),
-        ):
-            [lists] = search.candidates([text_number(9)])
-            cosine = float((queries @ document.T)[0, 0])
-            assert lists.scores["dense"]["d7"] == pytest.approx((1 + cosine) / 2, abs=1e-4)
-        index.reindex(encoder=encoder, settings=ReindexSettings(vectors="byte"))
-        again = resolve(cluster, name)
-        assert again.name != info.name
-        assert again.record.cosines
-        calibrate(cluster, name, encoder)
-        assert resolve(cluster, name).record.cosines == again.record.cosines
-    finally:
-        drop_indices(cluster, f"{name}*")
+    index = connect(cluster.url).index(index_name)
+    index.reindex(encoder=encoder)
+    info = resolve(cluster, index_name)
+    measured = info.record.cosines
+    recipe = TextRecipe.of(info.record, encoder)
+    texts = [recipe.text_of({"text": text_number(number)}) for number in range(60)]
+    assert measured.spread == pytest.approx(recipe.cosines(texts).spread, rel=0.05)
+    with pytest.MonkeyPatch.context() as patch:  # vectors that are stored are not made again
+        patch.setattr(HashingEncoder, "encode_documents", None)
+        unmeasured = info.with_record(info.record.changed(cosines=None))
+        assert measure_missing_cosines(cluster, unmeasured, encoder, silent) == measured
+    assert measured.whitened
+    whitened, plain = (
+        Search(cluster, index_name, encoder),
+        Search(cluster, index_name, encoder, settings=AS_THEY_ARE),
+    )
+    assert whitened.context.scales.dense == scale_factor(measured.whitened.spread, USUAL_SPREAD)
+    assert plain.context.scales.dense == scale_factor(measured.spread, USUAL_SPREAD)
+    assert query_whitening(Search(cluster, index_name, encoder, mode="dense").context) is None
+    document = encoder.encode_documents([text_number(7)])
+    for search, queries in (
+        (whitened, query_whitening(whitened.context).apply(encoder.encode_queries([text_number(9)]))),
+        (plain, encoder.encode_queries([text_number(9)])),
+    ):
+        [lists] = search.candidates([text_number(9)])
+        cosine = float((queries @ document.T)[0, 0])
+        assert lists.scores["dense"]["d7"] == pytest.approx((1 + cosine) / 2, abs=1e-4)
+    index.reindex(encoder=encoder, settings=ReindexSettings(vectors="byte"))
+    again = resolve(cluster, index_name)
+    assert again.name != info.name
+    assert again.record.cosines
+    calibrate(cluster, index_name, encoder)
+    assert resolve(cluster, index_name).record.cosines == again.record.cosines
 
 
-def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(cluster, monkeypatch):
+def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(cluster, index_name, monkeypatch):
     """It is measured again for a changed document, another number of them, and another ranking."""
-    name, encoder, calls = "t-answers-again", HashingEncoder(dim=32), list[str]()
-    fill_index(cluster, name, 60)
-    index = connect(cluster.url).index(name)
+    encoder, calls = HashingEncoder(dim=32), list[str]()
+    fill_index(cluster, index_name, 60)
+    index = connect(cluster.url).index(index_name)
     calibrated = answering.calibrate_search
 
     def counted(search: Search, progress: Progress = silent) -> Any:
@@ -215,18 +214,15 @@ def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(cluster, monkeypa
         return calibrated(search, progress)
 
     monkeypatch.setattr(answering, "calibrate_search", counted)
-    try:
-        first = index.reindex(encoder=encoder)
-        assert index.reindex(encoder=encoder).confidence == first.confidence
-        assert len(calls) == 1
-        update(cluster, name, "d7", text="another garden")
-        index.reindex(encoder=encoder)
-        delete(cluster, name, "d8")
-        index.reindex(encoder=encoder)
-        assert len(calls) == 3
-        index.reindex(encoder=encoder, search=SearchSettings(dense_weight=0.2))
-        assert len(calls) == 4, "another ranking"
-        calibrate(cluster, name, encoder)
-        assert len(calls) == 5, "tune measures whenever it is asked"
-    finally:
-        drop_indices(cluster, f"{name}*")
+    first = index.reindex(encoder=encoder)
+    assert index.reindex(encoder=encoder).confidence == first.confidence
+    assert len(calls) == 1
+    update(cluster, index_name, "d7", text="another garden")
+    index.reindex(encoder=encoder)
+    delete(cluster, index_name, "d8")
+    index.reindex(encoder=encoder)
+    assert len(calls) == 3
+    index.reindex(encoder=encoder, search=SearchSettings(dense_weight=0.2))
+    assert len(calls) == 4, "another ranking"
+    calibrate(cluster, index_name, encoder)
+    assert len(calls) == 5, "tune measures whenever it is asked"

@@ -19,7 +19,7 @@ from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import bulk, drop_indices, text_number
+from support.corpus import create, drop_indices, put, text_number
 from support.hashing import HashingEncoder
 
 INDEX, COUNT, DEPTH = "t-boosts", 120, 60
@@ -89,9 +89,8 @@ def within_a_minute(ask: Callable[[], T]) -> tuple[T, datetime]:
 
 @pytest.fixture(scope="module")
 def index(cluster: Cluster) -> Iterator[str]:
-    settings = {"number_of_shards": 3, "number_of_replicas": 0}
-    cluster.request("PUT", f"/{INDEX}", {"settings": settings, "mappings": {"properties": PROPERTIES}})
-    bulk(cluster, INDEX, [line for n in range(COUNT) for line in ({"index": {"_id": str(n)}}, source(n))])
+    create(cluster, INDEX, PROPERTIES, {"number_of_shards": 3, "number_of_replicas": 0})
+    put(cluster, INDEX, {str(number): source(number) for number in range(COUNT)})
     reindex(cluster, INDEX, HashingEncoder(dim=32))
     yield INDEX
     drop_indices(cluster, f"{INDEX}*")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hybridr import Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search import client_query
 from hybridr.serving.rewriting.rewriting import BodyRanking, ReadBody
-from support.corpus import WORDS, bulk, drop_indices
+from support.corpus import WORDS, create, drop_indices, put
 from support.hashing import HashingEncoder
 
 INDEX, COUNT = "t-scales", 300
@@ -62,9 +62,8 @@ def search(cluster: Cluster) -> Iterator[Search]:
         "extra": {"properties": {"note": {"type": "text"}}},
         "comments": {"type": "nested", "properties": {"said": {"type": "text"}}},
     }
-    settings = {"number_of_shards": 1, "number_of_replicas": 0}
-    cluster.request("PUT", path_of(INDEX), {"settings": settings, "mappings": {"properties": properties}})
-    dice, lines = random.Random(5), []
+    create(cluster, INDEX, properties, {"number_of_shards": 1, "number_of_replicas": 0})
+    dice, documents = random.Random(5), {}
     odds = [1 / (place + 2) for place in range(len(WORDS))]
     for number in range(COUNT):
         words = dice.choices(WORDS, odds, k=20)
@@ -79,8 +78,8 @@ def search(cluster: Cluster) -> Iterator[Search]:
         }
         if number % 60 == 0:
             source["rare"] = " ".join(["washing shrunk", *dice.choices(TALK, k=4), words[0]])
-        lines += [{"index": {"_id": f"d{number}"}}, source]
-    bulk(cluster, INDEX, lines)
+        documents[f"d{number}"] = source
+    put(cluster, INDEX, documents)
     chosen = ReindexSettings(fields=("title", "text", "colour"))
     reindex(cluster, INDEX, HashingEncoder(), settings=chosen)
     yield Search(cluster, INDEX, HashingEncoder())

@@ -25,7 +25,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove, status
 from hybridr_cli import main
-from support.corpus import drop_indices, fill_index, filled_and_reindexed, text_number
+from support.corpus import add_alias, fill_index, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
 INDEX, WHOLE = "t-rules", 60
@@ -49,17 +49,24 @@ def opened(cluster: Cluster, name: str = INDEX, mode: str = "hybrid", **settings
     return Search(cluster, name, HashingEncoder(), mode, settings=SearchSettings(**settings))
 
 
+def served(cluster: Cluster, **settings: Any) -> TestClient:
+    given = {"rank_timeout_s": 5, **settings}
+    return TestClient(create_app(HashingEncoder(), ServeSettings(index=INDEX, **given), cluster=cluster))
+
+
+def ranked(client: TestClient, cluster: Cluster, body: dict[str, Any], recall: str = "all") -> dict[str, Any]:
+    """Search by what the server makes of a client's own body."""
+    made = json.loads(client.post(f"/v1/rank?recall={recall}", json=body).json()["body"])
+    return cluster.search(resolve(cluster, INDEX).name, made)["hits"]
+
+
 def ids(search: Search, text: str = TEXT, k: int = 10, **asked: Any) -> list[str]:
     return [hit.doc_id for hit in search(text, k, **asked)]
 
 
 @pytest.mark.parametrize(
     ("mode", "settings"),
-    [
-        ("hybrid", {}),
-        ("hybrid", {"fusion": "pipeline"}),
-        ("dense", {}),
-    ],
+    [("hybrid", {}), ("hybrid", {"fusion": "pipeline"}), ("dense", {})],
 )
 def test_pins_stand_on_top_bans_are_gone_and_pages_join(cluster, mode, settings):
     before = opened(cluster, mode=mode, **settings)
@@ -91,18 +98,13 @@ def test_a_pin_passes_the_filter_and_the_alias_or_is_not_shown(cluster):
     assert ids(opened(cluster), filter=cheap)[:3][:2] == ["d30", "d31"]
     assert "d32" not in ids(opened(cluster), k=WHOLE, filter=cheap)
     made = resolve(cluster, INDEX).name
-    alias = {"index": made, "alias": "t-rules-part", "filter": {"term": {"tags": "t1"}}}
-    cluster.request("POST", "/_aliases", {"actions": [{"add": alias}]})
-    try:
-        found = opened(cluster, "t-rules-part")(TEXT, WHOLE)
-        assert [hit.doc_id for hit in found if hit.rule] == ["d31"]
-        assert {int(hit.doc_id[1:]) % 3 for hit in found} == {1}
-        with pytest.raises(ClusterError, match="alias with a filter"):
-            add_rules(cluster, "t-rules-part", [Rule(name="x", text="x", ban=("d1",))])
-    finally:
-        cluster.request(
-            "POST", "/_aliases", {"actions": [{"remove": {"index": made, "alias": "t-rules-part"}}]}
-        )
+    add_alias(cluster, made, "t-rules-part", filter={"term": {"tags": "t1"}})
+    found = opened(cluster, "t-rules-part")(TEXT, WHOLE)
+    assert [hit.doc_id for hit in found if hit.rule] == ["d31"]
+    assert {int(hit.doc_id[1:]) % 3 for hit in found} == {1}
+    with pytest.raises(ClusterError, match="alias with a filter"):
+        add_rules(cluster, "t-rules-part", [Rule(name="x", text="x", ban=("d1",))])
+    cluster.request("DELETE", path_of(made, "_alias", "t-rules-part"))
 
     # A fusion that asks twice says that one request cannot pin.
     add_rules(cluster, INDEX, [Rule(name="r", text=TEXT, pin=("d1",))])
@@ -156,12 +158,11 @@ def test_rules_that_are_not_as_they_were_written_keep_a_search_from_opening(clus
 
 
 def test_a_server_follows_and_names_the_rules(cluster):
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX), cluster=cluster)
-    client = TestClient(app)
+    client = served(cluster)
     assert "rules" not in client.post("/search", json={"query": TEXT}).json()
     rules = [Rule(name="r", text=TEXT, pin=("d50",)), Rule(name="t", text="other", replace=TEXT)]
     add_rules(cluster, INDEX, rules)
-    app.state.searches.look()
+    client.app.state.searches.look()  # type: ignore[attr-defined]
     found = client.post("/search", json={"query": TEXT}).json()
     assert (found["rules"], found["hits"][0]["doc_id"], found["hits"][0]["rule"]) == (["r"], "d50", "r")
     assert "rule" not in found["hits"][1]
@@ -171,23 +172,19 @@ def test_a_server_follows_and_names_the_rules(cluster):
 
 @pytest.mark.parametrize("recall", ["all", "lexical"])
 def test_clients_own_searches_keep_to_rules(cluster, recall):
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
-    client, made = TestClient(app), resolve(cluster, INDEX).name
+    client, made = served(cluster), resolve(cluster, INDEX).name
     match = {"match": {"text": {"query": TEXT, "operator": "OR"}}}
     few = [{"range": {"price": {"lt": 5.05}}}]
     body: dict[str, Any] = {"size": 10, "query": {"bool": {"must": [match], "filter": few}}}
     body["track_total_hits"] = True
 
     def asked(**more: Any) -> tuple[list[str], int]:
-        answer = client.post(f"/v1/rank?recall={recall}", json={**body, **more})
-        ranked = json.loads(answer.json()["body"])
-        assert "rescore" in ranked
-        found = cluster.search(made, ranked)["hits"]
+        found = ranked(client, cluster, {**body, **more}, recall)
         return [hit["_id"] for hit in found["hits"]], found["total"]["value"]
 
     plain, total = asked()
     add_rules(cluster, INDEX, [Rule(name="r", text=TEXT, pin=("d50", "d51", plain[4]), ban=(plain[1],))])
-    app.state.searches.look()
+    client.app.state.searches.look()  # type: ignore[attr-defined]
     found, now = asked()
     assert found[:2] == ["d50", plain[4]], "d51 is too dear"
     assert plain[1] not in found
@@ -204,30 +201,26 @@ def test_clients_own_searches_keep_to_rules(cluster, recall):
         )
     remove_rules(cluster, INDEX, ["r"])
     add_rules(cluster, INDEX, [Rule(name="t", text=TEXT, replace=text_number(9), filter=few[0])])
-    app.state.searches.look()
+    client.app.state.searches.look()  # type: ignore[attr-defined]
     assert asked()[0][0] == "d9"
 
 
-def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluster):
-    name = "t-rules-life"
-    fill_index(cluster, name, 20)
-    try:
-        with pytest.raises(DataError, match="no complete vectors"):
-            add_rules(cluster, name, [Rule(name="r", text="x", ban=("d1",))])
-        reindex(cluster, name, HashingEncoder(), QUICK)
-        add_rules(cluster, name, [Rule(name="r", text=TEXT, pin=("d3",))])
-        reindex(cluster, name, HashingEncoder(dim=16), QUICK)
-        search = Search(cluster, name, HashingEncoder(dim=16))
-        assert ids(search)[0] == "d3"
-        add_rules(cluster, name, [Rule(name="s", text="y", ban=("d3",))])
-        held = status(cluster, name).holdings
-        assert {one.sidecar_states["rules"].rules for one in held} == {2}
-        assert any("rules: 2" in line for line in held[0].sidecar_lines())
-        done = remove(cluster, name, discard=True)
-        assert done["rules"] == [f"{name}-hybridr-rules"]
-        assert not cluster.exists(f"{name}-hybridr-rules")
-    finally:
-        drop_indices(cluster, f"{name}*")
+def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluster, index_name):
+    fill_index(cluster, index_name, 20)
+    with pytest.raises(DataError, match="no complete vectors"):
+        add_rules(cluster, index_name, [Rule(name="r", text="x", ban=("d1",))])
+    reindex(cluster, index_name, HashingEncoder(), QUICK)
+    add_rules(cluster, index_name, [Rule(name="r", text=TEXT, pin=("d3",))])
+    reindex(cluster, index_name, HashingEncoder(dim=16), QUICK)
+    search = Search(cluster, index_name, HashingEncoder(dim=16))
+    assert ids(search)[0] == "d3"
+    add_rules(cluster, index_name, [Rule(name="s", text="y", ban=("d3",))])
+    held = status(cluster, index_name).holdings
+    assert {one.sidecar_states["rules"].rules for one in held} == {2}
+    assert any("rules: 2" in line for line in held[0].sidecar_lines())
+    done = remove(cluster, index_name, discard=True)
+    assert done["rules"] == [f"{index_name}-hybridr-rules"]
+    assert not cluster.exists(f"{index_name}-hybridr-rules")
 
 
 def test_the_command(cluster, tmp_path, cli):
@@ -313,12 +306,14 @@ ODD_FILTERS = [
 ]
 
 
+def give_field(cluster: Cluster, **properties: Any) -> None:
+    for name in (INDEX, resolve(cluster, INDEX).name):
+        cluster.request("PUT", path_of(name, "_mapping"), {"properties": properties})
+
+
 @pytest.fixture(scope="module")
 def numbered(cluster: Cluster, index: str) -> None:
-    for info in cluster.indices(f"{INDEX}*"):
-        if "text" in info.mappings.get("properties", {}):
-            path = path_of(info.name, "_mapping")
-            cluster.request("PUT", path, {"properties": {"number": {"type": "integer"}}})
+    give_field(cluster, number={"type": "integer"})
 
 
 @pytest.mark.attack(134)
@@ -337,11 +332,10 @@ def test_filters_that_the_index_refuses_are_no_rules_and_stored_ones_stop_no_sea
     assert ids(search)[0] == "d6", "its other actions stay"
     assert sorted(search.rules.left_out) == sorted(fetch_rules(cluster, INDEX).left_out) == [*bad, "pinning"]
     assert "its filter is refused" in search.remarks[-1]
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
-    assert TestClient(app).post("/search", json={"query": TEXT}).status_code == 200
+    client = served(cluster)
+    assert client.post("/search", json={"query": TEXT}).status_code == 200
     body = {"query": {"match": {"text": {"query": TEXT, "operator": "OR"}}}}
-    ranked = json.loads(TestClient(app).post("/v1/rank", json=body).json()["body"])
-    assert cluster.search(search.info.name, ranked)["hits"]["hits"][0]["_id"] == "d6"
+    assert ranked(client, cluster, body)["hits"][0]["_id"] == "d6"
 
 
 @pytest.mark.attack(134)
@@ -350,11 +344,7 @@ def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster):
     rule = Rule(name="later", text=TEXT, pin=("d5",), filter={"term": {"later": "x"}})
     add_rules(cluster, INDEX, [rule])
     assert not opened(cluster).rules.left_out
-    for info in cluster.indices(f"{INDEX}*"):
-        if "text" in info.mappings.get("properties", {}):
-            cluster.request(
-                "PUT", path_of(info.name, "_mapping"), {"properties": {"later": {"type": "date"}}}
-            )
+    give_field(cluster, later={"type": "date"})
     search = opened(cluster)
     assert list(search.rules.left_out) == ["later"]
     assert ids(search)[0] == "d5"
@@ -364,7 +354,6 @@ def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster):
 def test_rules_are_compared_beside_the_event_loop(cluster, monkeypatch):
     """Whoever asks something else meanwhile is answered."""
     add_rules(cluster, INDEX, [Rule(name="p", pattern="shoes?", pin=("d5",))])
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     threads: dict[str, list[str]] = {}
     plain = RuleBook._matching
 
@@ -374,7 +363,7 @@ def test_rules_are_compared_beside_the_event_loop(cluster, monkeypatch):
 
     monkeypatch.setattr(RuleBook, "_matching", noted)
     match = {"match": {"text": {"query": "blue shoes", "operator": "OR"}}}
-    with TestClient(app) as client:
+    with served(cluster) as client:
         assert client.post("/search", json={"query": "red shoes"}).json()["rules"] == ["p"]
         assert "rescore" in client.post("/v1/rank", json={"query": match}).json()["body"]
     for text in ("red shoes", "blue shoes"):
@@ -395,27 +384,23 @@ def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(clu
         assert ids(search, filter=narrow)[0] == "d5"
         assert len(search.ruling(TEXT).left_out) >= 2
     body = {"query": {"match": {"text": {"query": TEXT, "operator": "OR"}}}, "size": 3}
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
-    ranked = json.loads(TestClient(app).post("/v1/rank", json=body).json()["body"])
-    assert cluster.search(search.info.name, ranked)["hits"]["hits"][0]["_id"] == "d5"
+    assert ranked(served(cluster), cluster, body)["hits"][0]["_id"] == "d5"
 
 
 @pytest.mark.parametrize("recall", ["lexical", "all"])
 def test_rules_hold_before_the_scale_of_a_query_is_known(cluster, index, recall, monkeypatch):
     monkeypatch.setattr(Shapes, "scale", lambda *_: None)
     add_rules(cluster, index, [Rule(name="sale", text=TEXT, pin=("d50", "d51"), ban=("d7",))])
-    app = create_app(HashingEncoder(), ServeSettings(index=index, rank_timeout_s=20), cluster=cluster)
     boosted = {"match": {"text": {"query": TEXT, "fuzziness": 1}}}
     queries = [
         boosted,
         {"function_score": {"query": boosted, "weight": 2}},
         {"dis_max": {"queries": [boosted]}},
     ]
-    with TestClient(app) as client:
+    with served(cluster, rank_timeout_s=20) as client:
         for query in queries:
-            answer = client.post(f"/v1/rank?recall={recall}", json={"query": query, "size": 10})
-            found = cluster.search(resolve(cluster, index).name, json.loads(answer.json()["body"]))
-            hits = [hit["_id"] for hit in found["hits"]["hits"]]
+            found = ranked(client, cluster, {"query": query, "size": 10}, recall)
+            hits = [hit["_id"] for hit in found["hits"]]
             assert hits[:2] == ["d50", "d51"]
             assert "d7" not in hits
         other = {"query": {"match": {"text": {"query": "anchor", "fuzziness": 1}}}}

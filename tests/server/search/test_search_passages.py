@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from hybridr.search import fusions
 from hybridr.search.calibration import MAX_FACTOR, MINILM_SPREAD, fixed_text_cosines
 from hybridr.search.fusions import CandidateLists
 from hybridr.search.settings import SearchSettings
-from support.corpus import WORDS, bulk, drop_indices, fill_index, sources, text_number
+from support.corpus import WORDS, bulk, drop_indices, fill_index, put, sources, text_number
 from support.hashing import ProductEncoder
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
 from support.members import FUSION, one_more
@@ -129,10 +128,8 @@ def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster, index_na
     make(cluster, index_name, 30)
     alike = " ".join(" ".join(["zebra"] * 19) + f" x{number}" for number in range(50))
     other = "zebra " * 12 + "anchor basket candle"
-    lines: list[dict[str, Any]] = [{"index": {"_id": "alike"}}, {"text": alike}]
-    for number in range(9):
-        lines += [{"index": {"_id": f"other{number}"}}, {"text": f"{other} o{number}"}]
-    bulk(cluster, index_name, lines)
+    others = {f"other{number}": {"text": f"{other} o{number}"} for number in range(9)}
+    put(cluster, index_name, {"alike": {"text": alike}, **others})
     done = reindex(cluster, index_name, encoder(), PASSAGES)
     assert len(stored(cluster, done.destination, "alike")) >= 50
     found = Search(cluster, index_name, encoder(), "dense", settings=SearchSettings(depth=10)).run(

@@ -43,12 +43,8 @@ def encoder() -> HashingEncoder:
 
 
 def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
-    create(
-        cluster,
-        name,
-        {"text": {"type": "text", "analyzer": "english", **field}},
-        {"number_of_shards": shards, "number_of_replicas": 0},
-    )
+    properties = {"text": {"type": "text", "analyzer": "english", **field}}
+    create(cluster, name, properties, {"number_of_shards": shards, "number_of_replicas": 0})
     put(cluster, name, {doc_id: {"text": text} for doc_id, text in TEXTS.items()})
     reindex(cluster, name, encoder())
 
@@ -101,23 +97,20 @@ def tokens(text: str) -> list[str]:
     return [one for one in re.findall(r"[a-z0-9]+|[^\s]", text) if one not in ("the", "of", "in")]
 
 
-def test_phrases_are_bm25_of_pairs(cluster):
+def test_phrases_are_bm25_of_pairs(cluster, index_name):
     """One shard: idf of both words together, the pair's frequency, the usual damping by length."""
-    make(cluster, "t-signals-pairs", 1)
-    try:
-        search = Search(cluster, "t-signals-pairs", encoder())
-        found = alone(search, "phrases", "heated wing")
-        full = [tokens(text) for text in TEXTS.values() if text]
-        mean = sum(map(len, full)) / len(full)
-        held = [sum(any(one.startswith(stem) for one in text) for text in full) for stem in ("heat", "wing")]
-        both = sum(idf(count, len(full)) for count in held)
-        [root] = [4 * math.sqrt(one) for one in idf_sums(search.context, ["heated wing"])]
-        assert set(found) == {"d1", "d7"}
-        for doc, times in (("d1", 2), ("d7", 1)):
-            damped = times / (times + 1.2 * (0.25 + 0.75 * len(tokens(TEXTS[doc])) / mean))
-            assert found[doc] == pytest.approx(3.5 * 0.5 * both * damped / root, abs=1e-4)
-    finally:
-        drop_indices(cluster, "t-signals-pairs*")
+    make(cluster, index_name, 1)
+    search = Search(cluster, index_name, encoder())
+    found = alone(search, "phrases", "heated wing")
+    full = [tokens(text) for text in TEXTS.values() if text]
+    mean = sum(map(len, full)) / len(full)
+    held = [sum(any(one.startswith(stem) for one in text) for text in full) for stem in ("heat", "wing")]
+    both = sum(idf(count, len(full)) for count in held)
+    [root] = [4 * math.sqrt(one) for one in idf_sums(search.context, ["heated wing"])]
+    assert set(found) == {"d1", "d7"}
+    for doc, times in (("d1", 2), ("d7", 1)):
+        damped = times / (times + 1.2 * (0.25 + 0.75 * len(tokens(TEXTS[doc])) / mean))
+        assert found[doc] == pytest.approx(3.5 * 0.5 * both * damped / root, abs=1e-4)
 
 
 def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster, index):
@@ -170,38 +163,27 @@ def test_odd_queries_are_answered(cluster, index, text):
     assert Search(cluster, index, encoder())(long, 5)
 
 
-def test_several_fields_and_odd_analysers(cluster):
-    name = "t-signals-fields"
+def test_several_fields_and_odd_analysers(cluster, index_name):
     shingles = {"type": "custom", "tokenizer": "standard", "filter": ["lowercase", "same", "twos"]}
     filters = {
         "twos": {"type": "shingle", "max_shingle_size": 2},
         "same": {"type": "synonym", "synonyms": ["wing, airfoil"], "lenient": True},
     }
     plain = {"type": "text", "fields": {"english": {"type": "text", "analyzer": "english"}}}
-    create(
+    analysis = {"analyzer": {"odd": shingles}, "filter": filters}
+    settings = {"number_of_shards": 2, "number_of_replicas": 0, "analysis": analysis}
+    create(cluster, index_name, {"title": plain, "text": {"type": "text", "analyzer": "odd"}}, settings)
+    put(
         cluster,
-        name,
-        {"title": plain, "text": {"type": "text", "analyzer": "odd"}},
-        {
-            "number_of_shards": 2,
-            "number_of_replicas": 0,
-            "analysis": {"analyzer": {"odd": shingles}, "filter": filters},
-        },
+        index_name,
+        {doc_id: {"title": text.split(" ")[0], "text": text} for doc_id, text in TEXTS.items()},
     )
-    try:
-        put(
-            cluster,
-            name,
-            {doc_id: {"title": text.split(" ")[0], "text": text} for doc_id, text in TEXTS.items()},
-        )
-        reindex(cluster, name, encoder())
-        fields = ("title", "title.english", "text")
-        for given in ((), fields):
-            search = Search(cluster, name, encoder(), settings=SearchSettings(lexical_fields=given))
-            hits = search(QUERY, 10, explain=True)
-            assert {"d1", "d7"} <= {hit.doc_id for hit in hits}
-            for hit in hits:
-                assert sum((hit.parts or {}).values()) == pytest.approx(hit.score, abs=1e-4)
-            assert search("wing " + " ".join(f"w{number}" for number in range(200)), 3)
-    finally:
-        drop_indices(cluster, f"{name}*")
+    reindex(cluster, index_name, encoder())
+    fields = ("title", "title.english", "text")
+    for given in ((), fields):
+        search = Search(cluster, index_name, encoder(), settings=SearchSettings(lexical_fields=given))
+        hits = search(QUERY, 10, explain=True)
+        assert {"d1", "d7"} <= {hit.doc_id for hit in hits}
+        for hit in hits:
+            assert sum((hit.parts or {}).values()) == pytest.approx(hit.score, abs=1e-4)
+        assert search("wing " + " ".join(f"w{number}" for number in range(200)), 3)

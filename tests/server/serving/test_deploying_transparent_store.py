@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
@@ -72,16 +71,13 @@ def answers(store: Cluster, server: Server) -> Iterator[dict[str, Answers]]:
 
 
 def asked(cluster: Cluster, one: Sent) -> Any:
-    try:
-        return cluster.request("POST", f"{path_of(INDEX)}/{one.api}", one.body or None, one.params)
-    except ClusterError as failure:
-        return failure.status
+    return cluster.request("POST", f"{path_of(INDEX)}/{one.api}", one.body or None, one.params)
 
 
 def test_all_that_looks_for_a_text_is_ranked(answers):
     kinds = [one.kind for one in searches()]
     left = {kind: answers[kind].reasons for kind in kinds if answers[kind].reasons[:1] != [None]}
-    assert len(kinds) >= 80
+    assert len(kinds) >= 60
     assert left == {}
     assert [one.kind for one in others() if None in answers[one.kind].reasons] == []
     changed = [kind for kind in kinds if ids(answers[kind].old) != ids(answers[kind].new)]
@@ -92,9 +88,6 @@ def test_all_that_looks_for_a_text_is_ranked(answers):
 def test_nothing_else_changes(answers, one):
     old, new, _ = answers[one.kind]
     assert type(old) is type(new), (old, new)
-    if isinstance(old, int) or one.api == "_count":
-        assert told(old) == told(new)
-        return
     assert old.keys() == new.keys()
     assert told({name: old.get(name) for name in SHOWN}) == told({name: new.get(name) for name in SHOWN})
     assert old["hits"].get("total") == new["hits"].get("total")

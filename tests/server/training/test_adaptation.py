@@ -11,7 +11,7 @@ from hybridr import AdaptSettings, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.export.exporting import export
 from hybridr.training.adaptation import adapt
-from support.corpus import bulk, create
+from support.corpus import bulk, create, put
 from support.pythons import run_without_torch
 from support.tiny import WORDS, tiny_corpus, tiny_retriever
 
@@ -33,11 +33,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]
 def put_corpus(cluster: Cluster, index: str, count: int = 150) -> None:
     properties = {"title": {"type": "text"}, "text": {"type": "text"}}
     create(cluster, index, properties, {"number_of_replicas": 0, "number_of_shards": 2})
-    lines: list[dict[str, object]] = []
-    for document in tiny_corpus(count):
-        lines += [{"index": {"_id": document.doc_id}}, {"title": document.title, "text": document.text}]
-    if lines:
-        bulk(cluster, index, lines)
+    documents = {one.doc_id: {"title": one.title, "text": one.text} for one in tiny_corpus(count)}
+    if documents:
+        put(cluster, index, documents)
 
 
 @pytest.fixture(scope="module")
