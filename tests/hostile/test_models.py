@@ -74,8 +74,7 @@ def test_every_reader_refuses_such_a_link(encoder: Path, secret: Path, tmp_path:
 
 
 @pytest.mark.attack(49)
-def test_a_pipe_in_a_model_folder_stops_nobody(encoder: Path, tmp_path: Path) -> None:
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_a_pipe_in_a_model_folder_stops_nobody(folder: Path, tmp_path: Path) -> None:
     os.mkfifo(folder / "losses.jsonl")
     with pytest.raises(ModelError, match=r"losses\.jsonl is neither a file nor a folder"):
         export(folder, tmp_path / "out")
@@ -120,8 +119,7 @@ def test_a_model_that_brings_code_is_refused_without_a_question(
 
 
 @pytest.mark.attack(50)
-def test_a_tokenizer_that_brings_code_is_refused(encoder: Path, tmp_path: Path) -> None:
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_a_tokenizer_that_brings_code_is_refused(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     damage_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Tokenizer", None]})
     with pytest.raises(ModelError, match=r"asks in tokenizer_config\.json for auto_map"):
@@ -237,17 +235,15 @@ def test_a_configuration_of_a_giant_is_refused_at_once(config, words, encoder, t
 
 @pytest.mark.attack(59)
 @pytest.mark.parametrize("make", [hostile.giant_safetensors, hostile.endless_header, hostile.crowded_header])
-def test_weights_that_are_not_there_are_refused(make, encoder, tmp_path):
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_weights_that_are_not_there_are_refused(make, folder):
     make(folder / "model.safetensors")
     with pytest.raises(ModelError, match="cannot be opened: .*([Hh]eader|has a list of 7 MB of its tensors)"):
         read_retriever(folder)
 
 
 @pytest.mark.attack(59)
-def test_larger_weights_than_are_allowed_are_not_read(encoder: Path, tmp_path, monkeypatch) -> None:
+def test_larger_weights_than_are_allowed_are_not_read(folder: Path, monkeypatch) -> None:
     monkeypatch.setenv("HYBRIDR_MODEL_GB", "0.00001")
-    folder = hostile.model(encoder, tmp_path / "model")
     with pytest.raises(ModelError, match="HYBRIDR_MODEL_GB"):
         read_retriever(folder)
 
@@ -270,8 +266,7 @@ def test_larger_weights_than_are_allowed_are_not_read(encoder: Path, tmp_path, m
         ("special_tokens_map.json", "[1]", None),
     ],
 )
-def test_files_of_another_shape_are_refused(file, content, words, encoder, tmp_path):
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_files_of_another_shape_are_refused(file, content, words, folder):
     (folder / file).write_text(content)
     if words is None:
         assert read_retriever(folder).max_tokens <= 128
@@ -281,8 +276,7 @@ def test_files_of_another_shape_are_refused(file, content, words, encoder, tmp_p
 
 
 @pytest.mark.attack(59)
-def test_a_module_outside_the_folder_is_refused(encoder: Path, secret: Path, tmp_path: Path) -> None:
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_a_module_outside_the_folder_is_refused(folder: Path, secret: Path) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     for path in ("../secret", str(secret.parent)):
         modules[1]["path"] = path
@@ -293,8 +287,7 @@ def test_a_module_outside_the_folder_is_refused(encoder: Path, secret: Path, tmp
 
 @pytest.mark.attack(49)
 @pytest.mark.parametrize("key", ["vocab_file", "tokenizer_file", "merges_file"])
-def test_a_tokenizer_takes_no_file_from_elsewhere(key: str, encoder: Path, secret: Path, tmp_path) -> None:
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_a_tokenizer_takes_no_file_from_elsewhere(key: str, folder: Path, secret: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nkolan\n")
     damage_json(folder / "tokenizer_config.json", **{key: str(secret)})
@@ -359,8 +352,7 @@ def test_a_foreign_encoder_that_gives_no_numbers_asks_nothing() -> None:
 
 
 @pytest.mark.attack(100)
-def test_a_prompt_of_megabytes_is_refused_before_it_is_exported(encoder: Path, tmp_path: Path) -> None:
-    folder = hostile.model(encoder, tmp_path / "model")
+def test_a_prompt_of_megabytes_is_refused_before_it_is_exported(folder: Path, tmp_path: Path) -> None:
     file = folder / "config_sentence_transformers.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"prompts": {"query": "x" * 10_000_000}}))
     with pytest.raises(ModelError, match="a prompt of 10,000,000 characters; at most 10,000 are allowed"):

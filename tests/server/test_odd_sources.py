@@ -21,7 +21,17 @@ from hybridr.indexing.verification import verify
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, create, fill_index, having, put_documents, reindexed, sources, text_number
+from support.corpus import (
+    bulk,
+    create,
+    fill_index,
+    having,
+    put,
+    put_documents,
+    reindexed,
+    sources,
+    text_number,
+)
 from support.hashing import HashingEncoder
 
 TEXT = ReindexSettings(fields=("text",))
@@ -44,9 +54,7 @@ def test_strict_mapping_with_dates_objects_and_nested_fields(cluster, index_name
         "raw": {"a": [1, {"b": None}]},
         "parts": [{"size": 3, "note": "red"}, {"size": 4, "note": "blue"}],
     }
-    bulk(
-        cluster, index_name, [{"index": {"_id": "1"}}, document, {"index": {"_id": "2"}}, {"day": 1608768000}]
-    )
+    put(cluster, index_name, {"1": document, "2": {"day": 1608768000}})
     done = reindex(cluster, index_name, HashingEncoder(), TEXT)
     assert (done.documents, done.encoded, done.without_text, done.switched) == (2, 1, 1, True)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
@@ -125,15 +133,9 @@ def test_one_broken_record_stops_no_other(cluster, index_name, cli):
         cluster.request("PUT", path_of(f"{index_name}-hybridr-{number}"), broken)
     assert [one.index for one in status(cluster, index_name).holdings] == [f"{index_name}-hybridr-1"]
     assert Search(cluster, index_name, HashingEncoder())(text_number(1), 3)[0].doc_id == "d1"
-    for command in (
-        "status NAME",
-        "verify NAME",
-        "search NAME text",
-        "remove NAME",
-        "sync NAME",
-        "rollback NAME",
-    ):
-        said = cli(cluster, command.replace("NAME", f"{index_name}-hybridr-7"), code=1)
+    for verb in ("status", "verify", "remove", "sync", "rollback", "search"):
+        text = ["text"] if verb == "search" else []
+        said = cli(cluster, verb, f"{index_name}-hybridr-7", *text, code=1)
         assert "hybridr's record in" in said.err
     assert cli(cluster, "doctor --json").json["checks"]
     assert reindex(cluster, index_name, HashingEncoder(), TEXT).skipped == 3

@@ -8,7 +8,6 @@ two sides changed one document, the state of either may be seen.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.commands import Killed
-from support.corpus import sources
+from support.corpus import bulk, drop_indices, sources
 from support.hashing import HashingEncoder
 
 State = dict[str, Any] | None
@@ -79,8 +78,7 @@ class Life:
 
     def close(self) -> None:
         """Delete all that was made."""
-        for info in self.cluster.indices(f"{self.source}*,.hybridr-*-{self.source}*"):
-            self.cluster.request("DELETE", path_of(info.name))
+        drop_indices(self.cluster, f"{self.source}*,.hybridr-*-{self.source}*")
 
     @property
     def current(self) -> str:
@@ -101,11 +99,9 @@ class Life:
 
     def send(self, index: str, doc_id: str, body: State) -> None:
         """Write or delete a document."""
-        if body is None:
-            action = json.dumps({"delete": {"_id": doc_id}}) + "\n"
-        else:
-            action = json.dumps({"index": {"_id": doc_id}}) + "\n" + json.dumps(body) + "\n"
-        self.cluster.request("POST", path_of(index, "_bulk"), action, {"refresh": "true"})
+        action = "index" if body else "delete"
+        lines: list[dict[str, Any]] = [{action: {"_id": doc_id}}, *([body] if body else [])]
+        bulk(self.cluster, index, lines)
 
     def write_source(self, doc_id: str, *, deletes: bool = False) -> None:
         """Let a writer of the source insert, change or delete a document."""

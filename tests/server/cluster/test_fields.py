@@ -17,7 +17,7 @@ from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove
 from support.books import make
-from support.corpus import create
+from support.corpus import create, put
 from support.hashing import HashingEncoder
 
 
@@ -117,9 +117,11 @@ def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(cluster, index
 
 def test_in_place_the_fields_are_taken_again_and_a_change_is_refused_by_name(cluster, index_name):
     create(cluster, index_name, {"body": TEXT, "note": TEXT}, {"index.knn": True})
-    for number in range(5):
-        source = {"body": f"engine boat captain noise {number}", "note": f"remark {number} of the crew"}
-        cluster.request("PUT", f"/{index_name}/_doc/{number}", source, {"refresh": "true"})
+    texts = {
+        str(n): {"body": f"engine boat captain noise {n}", "note": f"remark {n} of the crew"}
+        for n in range(5)
+    }
+    put(cluster, index_name, texts)
     within = QUICK.model_copy(update={"in_place": True})
     named = within.model_copy(update={"fields": ("note",)})
     reindex(cluster, index_name, ENCODER, named)

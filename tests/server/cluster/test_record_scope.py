@@ -17,6 +17,7 @@ from hybridr.cluster.record_parts import Tuned
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.files.formats import write_beir
 from hybridr.index import Index
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
@@ -28,7 +29,7 @@ from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.deploy import ingesting
 from hybridr.status.standing import remove, status
-from support.corpus import reindexed, text_number
+from support.corpus import add_alias, reindexed, text_number
 from support.hashing import HashingEncoder
 
 SOURCE = "t-shared"
@@ -39,19 +40,12 @@ ENCODER = HashingEncoder(dim=16)
 @pytest.fixture(scope="module")
 def shared(cluster: Cluster) -> Iterator[Cluster]:
     """An index on three shards with vectors, and aliases that show parts of it and of its destination."""
-    properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
     settings = {"number_of_replicas": 0, "number_of_shards": 3}
-    made = reindexed(
-        cluster, SOURCE, 60, ENCODER, settings=settings, mappings={"properties": properties}
-    ).destination
-    tenant = {"filter": {"term": {"tags": "t0"}}}
-    routed = {"search_routing": "one,two"}
-    adds = [
-        {"add": {"index": index, "alias": f"t-{name}-{place}", **part}}
-        for place, index in (("source", SOURCE), ("made", made))
-        for name, part in (("tenant", tenant), ("routed", routed), ("both", tenant | routed))
-    ]
-    cluster.request("POST", "/_aliases", {"actions": adds})
+    made = reindexed(cluster, SOURCE, 60, ENCODER, settings=settings).destination
+    tenant, routed = {"filter": {"term": {"tags": "t0"}}}, {"search_routing": "one,two"}
+    for place, index in (("source", SOURCE), ("made", made)):
+        for name, part in (("tenant", tenant), ("routed", routed), ("both", tenant | routed)):
+            add_alias(cluster, index, f"t-{name}-{place}", **part)
     yield cluster
     remove(cluster, SOURCE, discard=True)
     cluster.request("DELETE", path_of(SOURCE))
@@ -112,12 +106,10 @@ def test_nothing_reads_more_than_the_alias(shared, alias, monkeypatch):
 
 def test_evaluate_measures_what_the_alias_shows(shared, tmp_path, monkeypatch):
     monkeypatch.setattr("hybridr.search.systems.encoder_for", lambda *_, **__: ENCODER)
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "' + text_number(3) + '"}\n')
-    rows = "".join(f"q\td{number}\t1\n" for number in (3, 6, 1))
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
-    judged, compared = JudgedQueries(tmp_path), Compared(("bm25", "dense", "hybrid"))
-    found = evaluate_index(shared, "t-tenant-source", judged, compared)
+    judged = {"q": {f"d{number}": 1 for number in (3, 6, 1)}}
+    write_beir(tmp_path, [], [Query("q", text_number(3))], judged)
+    compared = Compared(("bm25", "dense", "hybrid"))
+    found = evaluate_index(shared, "t-tenant-source", JudgedQueries(tmp_path), compared)
     for run in found.runs.values():
         assert set(run["q"]) <= TENANT
 

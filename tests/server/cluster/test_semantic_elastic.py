@@ -16,7 +16,7 @@ from hybridr.errors import DataError
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
-from support.corpus import bulk, drop_indices, text_number
+from support.corpus import bulk, create, drop_indices, put, text_number
 from support.hashing import HashingEncoder
 from support.meanings import stored
 
@@ -31,14 +31,13 @@ def legacy(elastic: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluste
     """An index as Elasticsearch before 8.18 keeps it; the core of 8.15 has no `semantic_text`."""
     stand_in = {"type": "object", "enabled": False}
     properties = {"title": {"type": "text"}, "body": stand_in, "all": stand_in}
-    elastic.request("PUT", path_of(INDEX), {"mappings": {"properties": properties}})
-    lines: list[dict[str, Any]] = []
+    create(elastic, INDEX, properties)
+    documents: dict[str, dict[str, Any]] = {"null": {"body": None}, "none": {"title": "no body"}}
+    documents["list"] = {"body": {"text": ["one", "two"], "inference": INFERENCE}}
     for number in range(12):
         body = {"text": text_number(number), "inference": INFERENCE}
-        lines += [{"index": {"_id": f"d{number}"}}, {"body": body, "all": {"inference": INFERENCE}}]
-    lines += [{"index": {"_id": "list"}}, {"body": {"text": ["one", "two"], "inference": INFERENCE}}]
-    lines += [{"index": {"_id": "null"}}, {"body": None}, {"index": {"_id": "none"}}, {"title": "no body"}]
-    bulk(elastic, INDEX, lines)
+        documents[f"d{number}"] = {"body": body, "all": {"inference": INFERENCE}}
+    put(elastic, INDEX, documents)
     read = record.plain_mappings
 
     def as_semantic(mappings: dict[str, Any]) -> Any:

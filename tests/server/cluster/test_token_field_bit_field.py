@@ -12,7 +12,7 @@ from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import BITS_MAPPING, binary_value, bits_query, stored_bytes
 from hybridr.encoders.derived import MAX_QUERY_TOKENS, MAX_TOKENS, pack_bits
 from support.bits import late_interaction
-from support.corpus import bulk, create
+from support.corpus import bulk, create, put
 
 LENGTHS = [0, 1, 2, 5, 40, 300, 1, 7, 90]  # tokens; the last document has no field
 
@@ -27,17 +27,13 @@ def filled(cluster: Cluster, name: str, width: int, shards: int = 1) -> dict[str
     properties = {BITS_FIELD: BITS_MAPPING, "signs": {"type": "object", "enabled": False}}
     settings = {"number_of_shards": shards, "number_of_replicas": 0}
     create(cluster, name, properties, settings)
-    lines: list[dict[str, Any]] = []
-    found = {}
+    found, documents = {}, {"bare": {"signs": []}}
     for number, length in enumerate(LENGTHS):
         states = states_of(length, width, seed=number)
         found[f"d{number}"] = pack_bits(states, mean)
         signs = np.where(states > 0, 1, -1).tolist()
-        lines += [
-            {"index": {"_id": f"d{number}"}},
-            binary_value(BITS_FIELD, found[f"d{number}"]) | {"signs": signs},
-        ]
-    bulk(cluster, name, [*lines, {"index": {"_id": "bare"}}, {"signs": []}])
+        documents[f"d{number}"] = binary_value(BITS_FIELD, found[f"d{number}"]) | {"signs": signs}
+    put(cluster, name, documents)
     return found
 
 

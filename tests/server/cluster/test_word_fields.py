@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings, Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import DataError, HybridrError
@@ -15,7 +15,7 @@ from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.verification import verify
 from hybridr.search.settings import SearchSettings
 from support.books import make
-from support.corpus import create
+from support.corpus import create, put
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
@@ -105,8 +105,8 @@ def test_what_no_query_finds_is_refused_before_the_first_write(cluster, index_na
     properties, documents, fields = HOPELESS[kind]
     index = {"number_of_replicas": 0, **({"knn": True} if in_place else {})}
     create(cluster, index_name, properties, index, dynamic="false")
-    for number, source in enumerate(documents or [{"body": text(number)} for number in range(5)]):
-        cluster.request("PUT", path_of(index_name, "_doc", str(number)), source, {"refresh": "true"})
+    sources = documents or [{"body": text(number)} for number in range(5)]
+    put(cluster, index_name, {str(number): source for number, source in enumerate(sources)})
     before = cluster.index_info(index_name)
     settings = ReindexSettings(fields=fields, in_place=in_place)
     for attempt in (plan, reindex):

@@ -31,7 +31,7 @@ from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, create, drop_indices, text_number
+from support.corpus import bulk, create, drop_indices, put, text_number
 from support.deployed import taken_for
 from support.hashing import HashingEncoder
 from support.meanings import LUCENE, Meanings, another_model, serving, stored, with_model
@@ -120,18 +120,14 @@ def fill(wishes: Meanings, mapping: Any, former: bool) -> dict[str, dict[str, An
     if former:
         semantic = {"type": "semantic", "model_id": wishes.model_id, "dense_embedding_config": LUCENE}
         semantic |= {"chunking": True} if mapping is prose else {}
-    settings = {
-        "index.knn": former,
-        "number_of_replicas": 0,
-        "number_of_shards": 2 if mapping is objects else 1,
-    }
+    shards = 2 if mapping is objects else 1
+    settings = {"index.knn": former, "number_of_replicas": 0, "number_of_shards": shards}
     create(wishes.cluster, INDEX, mapping(semantic), settings)
-    lines: list[dict[str, Any]] = []
-    for doc_id, source in documents(mapping).items():
+    sources = documents(mapping)
+    for source in sources.values():
         if former and "part.note" in source:
             del source["part"]  # of both forms a cluster that embeds keeps one
-        lines += [{"index": {"_id": doc_id}}, source]
-    bulk(wishes.cluster, INDEX, lines)
+    put(wishes.cluster, INDEX, sources)
     return stored(wishes.cluster, INDEX)
 
 
@@ -239,8 +235,7 @@ def test_what_holds_no_single_text_is_refused_alone(wishes):
     settings = ReindexSettings(semantic=("body",), server=wishes.server.url)
     before = fill(wishes, prose, False)
     odd = {"list": ["one", "two"], "number": 12, "empty": "", "blank": "  ", "none": []}
-    lines = [[{"index": {"_id": f"odd-{name}"}}, {"body": value}] for name, value in odd.items()]
-    bulk(cluster, INDEX, [line for pair in lines for line in pair])
+    put(cluster, INDEX, {f"odd-{name}": {"body": value} for name, value in odd.items()})
     done = reindex(cluster, INDEX, encoder, settings)
     assert (done.switched, done.rejected) == (False, len(odd))
     assert "to be a string but found" in done.rejects_file.read_text()
@@ -255,8 +250,7 @@ def test_what_holds_no_single_text_is_refused_alone(wishes):
 
 def test_nothing_is_lost_while_the_server_is_away(wishes, monkeypatch):
     cluster, encoder, settings = wishes.cluster, HashingEncoder(), reindexed(wishes)
-    lines = [{"index": {"_id": "new"}}, {"body": "a zephyr"}, {"index": {"_id": "d1"}}, {"body": "umbrella"}]
-    bulk(cluster, INDEX, lines)
+    put(cluster, INDEX, {"new": {"body": "a zephyr"}, "d1": {"body": "umbrella"}})
     with wishes.server.away():
         with pytest.raises(Unreachable, match=f"server at {wishes.server.url}.+ body") as refusal:
             sync(cluster, INDEX, encoder, settings)

@@ -33,7 +33,7 @@ from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
 from hybridr.serving.agents.documents import ANSWER_BYTES, WARNED
 from hybridr.serving.settings import McpSettings
-from support.corpus import bulk, drop_indices, fill_index, judged_by_number, text_number
+from support.corpus import create, drop_indices, fill_index, judged_by_number, put, text_number
 from support.hashing import HashingEncoder
 
 INDEX, TEXT = "t-agents", text_number(7)
@@ -46,7 +46,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     fill_index(cluster, INDEX, 40)
     odd = {"text": LURE + " basket" * 5_000, "price": 3.5, "tags": ["\x1b]0;x\x07", "z" * 200]}
     chinese = {"text": "搜索引擎的文档" * 2_000, "price": 1.0, "tags": ["文"]}
-    bulk(cluster, INDEX, [{"index": {"_id": "odd"}}, odd, {"index": {"_id": LONG_ID}}, chinese])
+    put(cluster, INDEX, {"odd": odd, LONG_ID: chinese})
     reindex(cluster, INDEX, HashingEncoder(), ReindexSettings(term_table=False))
     yield INDEX
     drop_indices(cluster, f"{INDEX}*")
@@ -393,16 +393,12 @@ def oddly_named(cluster: Cluster) -> Iterator[Agents]:
     properties: dict[str, Any] = {"text": {"type": "text"}, "bare": {"type": "keyword", "doc_values": False}}
     properties["number"] = {"type": "integer", "doc_values": False}
     properties["same"] = {"type": "alias", "path": "bare"}
-    cluster.request("PUT", path_of(name), {"mappings": {"properties": properties}})
+    create(cluster, name, properties)
     for number, field in enumerate(NAMES):
         mapping = {"properties": {field: kinds[number % 3]}}
         with suppress(ClusterError):  # a blank is no name
             cluster.request("PUT", path_of(name, "_mapping"), mapping)
-    bulk(
-        cluster,
-        name,
-        [{"index": {"_id": "d1"}}, {"text": "river boat water", "bare": "b", "number": 7, "num]x": 3}],
-    )
+    put(cluster, name, {"d1": {"text": "river boat water", "bare": "b", "number": 7, "num]x": 3}})
     reindex(cluster, name, HashingEncoder(), ReindexSettings(term_table=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agents, "find_encoder", lambda *_: HashingEncoder())

@@ -21,7 +21,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.settings import DeploySettings
 from support.commands import Killed, kill, with_interruption
-from support.corpus import bulk, drop_indices, reindexed, text_number
+from support.corpus import bulk, drop_indices, put, reindexed, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
@@ -56,8 +56,7 @@ def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(ml_cluste
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
     done = deploy_ingest(ml_cluster, INDEX, settings)
     new = {"text": ["a whale", " ", "in the sea"], "price": 1.0}
-    lines: list[dict[str, Any]] = [{"index": {"_id": "new"}}, new, {"index": {"_id": "none"}}, {"price": 2.0}]
-    bulk(ml_cluster, alias, lines)
+    put(ml_cluster, alias, {"new": new, "none": {"price": 2.0}})
     wanted = ENCODER.encode_documents([text_of(new, ["text"])])[0]
     found = stored(ml_cluster, alias, "new")
     np.testing.assert_allclose(found["hybridr_vector"], wanted, atol=1e-6)

@@ -22,8 +22,9 @@ from support.in_place_index import filled_index
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
 
 
-def made(cluster: Cluster, index: str) -> IndexInfo:
-    return cluster.index_info(reindexed(cluster, index, 40).destination)
+@pytest.fixture
+def info(cluster: Cluster, index_name: str) -> IndexInfo:
+    return cluster.index_info(reindexed(cluster, index_name, 40).destination)
 
 
 def named_by(info: IndexInfo) -> FittedTable:
@@ -35,8 +36,7 @@ def parts_there(cluster: Cluster, info: IndexInfo) -> list[str]:
     return sorted(storage.stored_parts(cluster, hidden_index(info), {info.uuid}))
 
 
-def test_another_machine_finds_the_table_in_the_cluster(cluster, index_name, other_machine, monkeypatch):
-    info = made(cluster, index_name)
+def test_another_machine_finds_the_table_in_the_cluster(cluster, info, other_machine, monkeypatch):
     here = open_term_table(cluster, info)
     assert named_by(info).parts > 2
     assert len(parts_there(cluster, info)) == named_by(info).parts
@@ -58,8 +58,7 @@ def test_an_index_without_a_table_asks_nobody(cluster, index_name, monkeypatch):
         assert open_term_table(cluster, info) is None
 
 
-def test_what_is_told_and_used_of_a_table(cluster, index_name, other_machine):
-    info = made(cluster, index_name)
+def test_what_is_told_and_used_of_a_table(cluster, index_name, info, other_machine):
     other = IndexInfo(info.name, info.settings, dict(info.mappings), info.aliases)
     meta = info.mappings["_meta"]
     other.mappings["_meta"] = {**meta, "hybridr": {**meta["hybridr"], "encoder": "0" * 64}}
@@ -98,8 +97,7 @@ NO_PARTS = [
 ]
 
 
-def test_what_a_stranger_writes_there_is_not_taken(cluster, index_name, other_machine):
-    info = made(cluster, index_name)
+def test_what_a_stranger_writes_there_is_not_taken(cluster, info, other_machine):
     part = path_of(hidden_index(info), "_doc", f"{named_by(info).fingerprint}-1")
     for data in NO_PARTS:
         other_machine()
@@ -110,10 +108,7 @@ def test_what_a_stranger_writes_there_is_not_taken(cluster, index_name, other_ma
     assert open_term_table(cluster, info) is None
 
 
-def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
-    cluster, index_name, other_machine, sent, monkeypatch
-):
-    info = made(cluster, index_name)
+def test_a_table_that_is_nowhere_is_looked_for_now_and_then(cluster, info, other_machine, sent, monkeypatch):
     bulk(cluster, hidden_index(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
     other_machine()
     sent.clear()
@@ -126,9 +121,8 @@ def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
 
 
 def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
-    cluster, index_name, other_machine, monkeypatch
+    cluster, info, other_machine, monkeypatch
 ):
-    info = made(cluster, index_name)
     other_machine()
     for failure in (Unreachable("some shards did not answer"), AccessDenied("forbidden (403)", status=403)):
 
@@ -161,8 +155,7 @@ def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster, inde
     assert not cluster.exists(hidden_index(second))
 
 
-def test_a_copy_of_an_index_keeps_the_table_alive(cluster, index_name):
-    info = made(cluster, index_name)
+def test_a_copy_of_an_index_keeps_the_table_alive(cluster, index_name, info):
     clone(cluster, info.name, f"{index_name}-copy")
     copy = cluster.index_info(f"{index_name}-copy")
     assert copy.record.term_table == info.record.term_table
@@ -173,8 +166,7 @@ def test_a_copy_of_an_index_keeps_the_table_alive(cluster, index_name):
     assert open_term_table(cluster, copy) is not None, "it still names it"
 
 
-def test_rollback_that_drops_an_index_drops_its_table(cluster, index_name):
-    info = made(cluster, index_name)
+def test_rollback_that_drops_an_index_drops_its_table(cluster, index_name, info):
     rollback(cluster, index_name)
     assert parts_there(cluster, info)
     reindex(cluster, index_name, HashingEncoder())
@@ -192,8 +184,7 @@ def test_removal_in_place_takes_the_table_away(cluster, index_name):
     assert not parts_there(cluster, info)
 
 
-def test_removal_without_rights_for_the_hidden_index_removes_the_rest(cluster, index_name, monkeypatch):
-    info = made(cluster, index_name)
+def test_removal_without_rights_for_the_hidden_index_removes_the_rest(cluster, index_name, info, monkeypatch):
     monkeypatch.setattr(Cluster, "request", forbidding(Cluster.request))
     remove(cluster, index_name)
     assert not cluster.exists(info.name)
@@ -201,9 +192,9 @@ def test_removal_without_rights_for_the_hidden_index_removes_the_rest(cluster, i
     assert parts_there(cluster, info), "what may not be deleted stays"
 
 
-def test_who_may_not_see_all_indices_deletes_no_table(cluster, index_name, monkeypatch, cli):
+def test_who_may_not_see_all_indices_deletes_no_table(cluster, index_name, info, monkeypatch, cli):
     """A copy could name it that this user does not see, and the command says that it stays."""
-    info, indices = made(cluster, index_name), Cluster.indices
+    indices = Cluster.indices
 
     def forbidding_all(self: Cluster, pattern: str) -> list[IndexInfo]:
         if pattern == "*":
