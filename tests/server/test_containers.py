@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 import yaml
 
 import hybridr_cli
+from hybridr.cluster.embedded.process import free_port
 from support.corpus import bulk, fill_index, text_number
 from support.places import ROOT
 from support.waiting import until
@@ -31,11 +31,6 @@ SERVED, WATCHED = "8080", "9109"
 def set_to(text: str, values: dict[str, str]) -> str:
     """Put values in the place of `${NAME:-default}`, as compose does."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: values.get(match[1]) or match[2], text)
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
 
 
 def image_words(name: str) -> list[str]:
@@ -88,7 +83,7 @@ def test_both_containers_do_their_work(cluster, index_name, minilm_encoder_folde
     fill_index(cluster, index_name, 20)
     on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url, "--quiet"]
     assert hybridr_cli.main(["reindex", index_name, *on]) == 0
-    served, watched = free_port(), free_port()
+    served, watched = str(free_port()), str(free_port())
     places = {"/encoder": str(minilm_encoder_folder), "http://opensearch:9200": cluster.url}
     places |= {f":{SERVED}": f":{served}", WATCHED: watched, "0.0.0.0": "127.0.0.1"}
     values = {"HYBRIDR_SERVE_INDEX": index_name, "HYBRIDR_SYNC_EVERY": "0.5s"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from hybridr import ReindexSettings
@@ -13,6 +11,7 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from support.corpus import create, put_documents
 from support.hashing import HashingEncoder
+from support.waiting import until
 
 DOCUMENTS, SHARDS = 120, 6
 
@@ -27,9 +26,7 @@ def shrunk(cluster: Cluster, index_name: str) -> str:
     settings = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.blocks.write": None}
     cluster.request("POST", path_of(wide, "_shrink", narrow), {"settings": settings})
     cluster.wait_until_usable(narrow)
-    deadline = time.monotonic() + 30
-    while cluster.count(narrow) < DOCUMENTS and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: cluster.count(narrow) == DOCUMENTS, "all documents", 30)
     return narrow
 
 

@@ -10,7 +10,7 @@ from hybridr.errors import ClusterError
 from hybridr.indexing.job import written_here_mark
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import Verification, verify
-from support.corpus import put_documents, reindexed
+from support.corpus import put_documents, reindexed, update
 from support.hashing import HashingEncoder
 
 COUNT = 40
@@ -52,15 +52,11 @@ def test_an_untouched_pair_agrees_and_one_document_too_many_is_counted(cluster, 
 COMPANIONS = {"hybridr_seq_no": 7, "hybridr_encoder": HashingEncoder().fingerprint}
 
 
-def update(cluster: Cluster, index: str, document: dict[str, object], doc_id: str = "d7") -> None:
-    cluster.request("POST", path_of(index, "_update", doc_id), {"doc": document}, {"refresh": "true"})
-
-
 def change_one_each(cluster: Cluster, source: str, copy: str) -> dict[str, str]:
     """Change a document in each way; give which one a verification has to name for what."""
-    update(cluster, copy, {"price": 99.0, **COMPANIONS}, "d7")
-    update(cluster, copy, {"hybridr_vector": [1.0] * 16, **COMPANIONS | {"hybridr_seq_no": 9}}, "d9")
-    update(cluster, copy, {"price": 99.0}, "d11")
+    update(cluster, copy, "d7", price=99.0, **COMPANIONS)
+    update(cluster, copy, "d9", hybridr_vector=[1.0] * 16, **COMPANIONS | {"hybridr_seq_no": 9})
+    update(cluster, copy, "d11", price=99.0)
     put_documents(cluster, source, [13], suffix=" newer")
     cluster.request("DELETE", path_of(copy, "_doc", "d15"), params={"refresh": "true"})
     put_documents(cluster, source, [15], suffix=" newer")
@@ -83,13 +79,12 @@ def test_what_clients_wrote_there_is_right_once_it_was_synced(cluster, index_nam
     sync(cluster, index_name, HashingEncoder())
     result = verify(cluster, index_name, HashingEncoder(), sample=COUNT)
     assert result.ok, result.problems()
-    update(
-        cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS, "hybridr_seq_no": written_here_mark(7)}
-    )
+    marked = COMPANIONS | {"hybridr_seq_no": written_here_mark(7)}
+    update(cluster, filled, "d7", hybridr_vector=[1.0] * 16, **marked)
     assert differing(verify(cluster, index_name, HashingEncoder(), sample=COUNT))["vector"] == ["d7"]
 
 
 def test_reindex_does_not_switch_to_a_wrong_copy(cluster, index_name, filled):
-    update(cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS})
+    update(cluster, filled, "d7", hybridr_vector=[1.0] * 16, **COMPANIONS)
     with pytest.raises(ClusterError, match="the alias was not switched: vector: 1 of .* documents: d7"):
         reindex(cluster, index_name, HashingEncoder())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from support.corpus import beir_folder, bulk, drop_indices
+from support.corpus import beir_folder, bulk, drop_indices, having
 from support.hashing import HashingEncoder
 
 INDEX = "t-scripts"
@@ -44,15 +44,9 @@ def index(cluster: Cluster, folder: Any) -> Iterator[str]:
     drop_indices(cluster, f"{INDEX}*")
 
 
-@contextmanager
-def scripts_forbidden(cluster: Cluster) -> Iterator[None]:
+def scripts_forbidden(cluster: Cluster) -> AbstractContextManager[None]:
     """Forbid scripts for a while."""
-    expensive = "search.allow_expensive_queries"
-    cluster.request("PUT", "/_cluster/settings", {"persistent": {expensive: False}})
-    try:
-        yield
-    finally:
-        cluster.request("PUT", "/_cluster/settings", {"persistent": {expensive: None}})
+    return having(cluster, {"search.allow_expensive_queries": False})
 
 
 def shown(hits: list[Hit]) -> list[Any]:

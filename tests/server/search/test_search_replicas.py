@@ -6,7 +6,6 @@ Beside it: `test_search_repeatability.py`, on one node, where replicas stay unas
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,16 +31,10 @@ QUERIES = [
 Ranked = dict[str, list[tuple[str, float]]]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def pair(own_home: Path) -> Iterator[Cluster]:
     """Two embedded nodes that are one cluster; the first may manage it alone."""
-    ports = {name: free_port() for name in NODES}
+    ports = {name: process.free_port() for name in NODES}
 
     def joined(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
         values = node_settings(settings, folder, port)
