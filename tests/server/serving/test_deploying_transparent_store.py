@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
@@ -71,7 +72,10 @@ def answers(store: Cluster, server: Server) -> Iterator[dict[str, Answers]]:
 
 
 def asked(cluster: Cluster, one: Sent) -> Any:
-    return cluster.request("POST", f"{path_of(INDEX)}/{one.api}", one.body or None, one.params)
+    try:
+        return cluster.request("POST", f"{path_of(INDEX)}/{one.api}", one.body or None, one.params)
+    except ClusterError as failure:
+        return failure.status
 
 
 def test_all_that_looks_for_a_text_is_ranked(answers):
@@ -88,6 +92,9 @@ def test_all_that_looks_for_a_text_is_ranked(answers):
 def test_nothing_else_changes(answers, one):
     old, new, _ = answers[one.kind]
     assert type(old) is type(new), (old, new)
+    if isinstance(old, int):
+        assert old == new
+        return
     assert old.keys() == new.keys()
     assert told({name: old.get(name) for name in SHOWN}) == told({name: new.get(name) for name in SHOWN})
     assert old["hits"].get("total") == new["hits"].get("total")
