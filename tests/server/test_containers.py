@@ -21,7 +21,7 @@ import hybridr_cli
 from hybridr.cluster.embedded.process import free_port
 from support.corpus import bulk, fill_index, text_number
 from support.places import ROOT
-from support.waiting import until
+from support.waiting import wait_until
 
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 IMAGE = (ROOT / "opensearch" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
@@ -64,7 +64,7 @@ def running(
         )
     try:
         healthy = [sys.executable, *map(here, check[1:])]
-        until(lambda: process.poll() or not subprocess.run(healthy, capture_output=True).returncode)
+        wait_until(lambda: process.poll() or not subprocess.run(healthy, capture_output=True).returncode)
         assert process.poll() is None, log.read_text()
         yield process
     finally:
@@ -95,7 +95,7 @@ def test_both_containers_do_their_work(cluster, index_name, minilm_encoder_folde
         ):
             assert ask(served, text_number(7))[0] == "d7"
             bulk(cluster, index_name, [{"index": {"_id": "ship"}}, {"text": "a ship crosses the ocean"}])
-            until(lambda: ask(served, "boat on the sea")[0] == "ship")
+            wait_until(lambda: ask(served, "boat on the sea")[0] == "ship")
     assert sync.returncode == 130, "as it ends by Ctrl-C"
     with pytest.raises(URLError):
         ask(served, "boat")

@@ -47,7 +47,7 @@ from support.corpus import (
 )
 from support.hashing import HashingEncoder
 from support.rights import differences
-from support.waiting import until
+from support.waiting import wait_until
 from support.workers import Telling, settled_count, told_in
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
@@ -75,7 +75,7 @@ def test_kill_9_then_the_same_command(product, name, tiny, cli):
     slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "40", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
     words = [sys.executable, "-m", "hybridr_cli", *command.split(), "--url", product.url]
     running = subprocess.Popen(words, env=os.environ | slowly)
-    until(lambda: written(product, destination) >= 40)
+    wait_until(lambda: written(product, destination) >= 40)
     running.kill()
     assert running.wait() == -signal.SIGKILL
     there = settled_count(lambda: written(product, destination))

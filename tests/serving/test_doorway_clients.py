@@ -124,7 +124,7 @@ async def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
         assert left == [0] * 20
         assert stayed == 503
     assert len(silent.taken) == 21
-    wait_until(silent.left_alone)  # the searches of clients that left have ended
+    wait_until(silent.left_alone, 20)  # the searches of clients that left have ended
     shown = httpx.get(f"{server.url}/metrics").text
     assert 'hybridr_requests_total{route="/search",status="499"} 20.0' in shown
 

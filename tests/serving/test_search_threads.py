@@ -199,7 +199,7 @@ def test_108_searches_of_clients_that_left_end_at_once(proxy: Server, hung: Hung
         wait_until(lambda: len(hung.open) >= 30)
         for connection in crowd:
             connection.close()
-        wait_until(lambda: len(hung.open) <= 1)
+        wait_until(lambda: len(hung.open) <= 1, 20)
         for authorization in ("Basic dTpw", "Basic b3RoZXI="):
             status, took = answered(ask(proxy, "/quick/_search", authorization))
             assert (status, took < 5) == (200, True)
@@ -220,7 +220,7 @@ def test_108_clients_that_stay_hold_up_others_for_a_second_or_two(proxy, hung, c
     assert {answered(connection)[0] for connection in refused} == {503}
     for connection in crowd:
         connection.close()
-    wait_until(lambda: len(hung.open) <= 1)
+    wait_until(lambda: len(hung.open) <= 1, 20)
     assert answered(ask(proxy, "/quick/_search", "Basic other"))[0] == 200
 
 

@@ -27,8 +27,9 @@ from hybridr.cluster.mappings import differing_fields
 from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.writing import rejects_of
 from hybridr.encoders.opening import load_encoder
-from support.chaos_node import LONGEST_S, ChaosNode, within
+from support.chaos_node import LONGEST_S, ChaosNode
 from support.traffic import Corpus, Reader, Writer, some_text, without_ours
+from support.waiting import wait_until
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
 REFUSED = 3  # exit code of a client that met documents which the index refuses
@@ -127,7 +128,7 @@ class Chaos:
         """Start two at once and wait until both are at work."""
         two = self.client(max_tokens, *options), self.client(max_tokens, *options)
         for client in two:
-            within(lambda client=client: client.is_connected(self.node.state.port), "a connection")
+            wait_until(lambda client=client: client.is_connected(self.node.state.port), LONGEST_S)
         self.pairs += all(client.running for client in two)
         return two
 
@@ -151,7 +152,7 @@ class Chaos:
         """
         slowly = ("--max-docs-per-second", "25")  # the node looks at its disk every ten seconds
         client = self.client(max_tokens, "--accept-rejects", *slowly)
-        within(lambda: self.written(max_tokens) > 20, "the first documents")
+        wait_until(lambda: self.written(max_tokens) > 20, LONGEST_S)
         self.watermarks("10000tb")
         try:
             code, errors = client.end()
@@ -159,7 +160,7 @@ class Chaos:
             self.watermarks("1mb")
         assert code == 1, f"exit {code}: {errors}"
         assert "read-only-allow-delete" in errors
-        within(lambda: not self.blocks(), "the node to lift its blocks")
+        wait_until(lambda: not self.blocks(), LONGEST_S)
         self.watermarks(None)
         self.blocked += 1
 
@@ -241,11 +242,11 @@ class Chaos:
         """
         for max_tokens in range(50, 60):
             client = self.client(max_tokens, "--accept-rejects", code=code)
-            within(lambda tokens=max_tokens: self.written(tokens) > 50, "the first documents")
+            wait_until(lambda tokens=max_tokens: self.written(tokens) > 50, LONGEST_S)
             if grows:
                 self.grow()
             aim = [writer.done + 15 for writer in writers]
-            within(lambda aim=aim: all(w.done >= n for w, n in zip(writers, aim, strict=True)), "writes")
+            wait_until(lambda aim=aim: all(w.done >= n for w, n in zip(writers, aim, strict=True)), LONGEST_S)
             if client.running:
                 break
             client.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import psutil
 import pytest
@@ -11,12 +10,10 @@ import pytest
 from hybridr import connect
 from hybridr.cluster.embedded import process
 from hybridr.cluster.settings import NodeSettings
-from support.waiting import until
 
 NODE = "chaos"
 SMALL = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 2}
 LONGEST_S = 400.0  # the machine may be busy
-within = partial(until, within_s=LONGEST_S)
 
 
 class ChaosNode:

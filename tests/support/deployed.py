@@ -21,7 +21,7 @@ from hybridr.serving.doorway import TimedProtocol, listen
 from hybridr.serving.settings import ServeSettings
 from support.corpus import create, drop_indices, put, text_number
 from support.hashing import HashingEncoder
-from support.waiting import until
+from support.waiting import wait_until
 
 TEXT = "side effects of statins"
 DEPTH = SearchSettings().depth
@@ -71,7 +71,7 @@ class Server:
 
 def settle(server: Server) -> None:
     """Wait until no client's query is being calibrated."""
-    until(lambda: not server.app.state.searches.now.shapes.waiting)
+    wait_until(lambda: not server.app.state.searches.now.shapes.waiting)
 
 
 def fill_library(cluster: Cluster, index: str, field: str, count: int) -> None:

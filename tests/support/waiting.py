@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
     """Wait until a condition holds, for so long at most."""
     until = time.monotonic() + seconds
     while not condition():
@@ -22,7 +22,3 @@ def within(seconds: float) -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds, f"it took more than {seconds:g} s"
-
-
-def until(happened, what="it", within_s=120.0):
-    wait_until(happened, within_s)

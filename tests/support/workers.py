@@ -19,7 +19,7 @@ from hybridr import ReindexSettings, connect
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex
 from support.hashing import HashingEncoder
-from support.waiting import until
+from support.waiting import wait_until
 
 SHARE = 20
 
@@ -72,7 +72,7 @@ class Meeting(Telling):
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
         found = super().encode_documents(texts)
-        until(lambda: len(list(self.folder.glob("*.txt"))) > 1)
+        wait_until(lambda: len(list(self.folder.glob("*.txt"))) > 1)
         return found
 
 

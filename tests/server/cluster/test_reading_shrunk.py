@@ -11,7 +11,7 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from support.corpus import create, put_documents
 from support.hashing import HashingEncoder
-from support.waiting import until
+from support.waiting import wait_until
 
 DOCUMENTS, SHARDS = 120, 6
 
@@ -26,7 +26,7 @@ def shrunk(cluster: Cluster, index_name: str) -> str:
     settings = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.blocks.write": None}
     cluster.request("POST", path_of(wide, "_shrink", narrow), {"settings": settings})
     cluster.wait_until_usable(narrow)
-    until(lambda: cluster.count(narrow) == DOCUMENTS, "all documents", 30)
+    wait_until(lambda: cluster.count(narrow) == DOCUMENTS, 30)
     return narrow
 
 

@@ -32,7 +32,7 @@ from support.in_place_index import (
     raw,
     refusing_index,
 )
-from support.waiting import until
+from support.waiting import wait_until
 from support.workers import settled_count
 
 COUNT = 160
@@ -140,7 +140,7 @@ def test_kill_9_then_the_same_command(cluster, index_name, tiny, cli):
     slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "40", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
     words = [sys.executable, "-m", "hybridr_cli", *command.split(), "--url", cluster.url]
     process = subprocess.Popen(words, env=os.environ | slowly)
-    until(lambda: marked(cluster, index_name) >= 40)
+    wait_until(lambda: marked(cluster, index_name) >= 40)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     there = settled_count(lambda: marked(cluster, index_name))

@@ -24,7 +24,7 @@ from support.corpus import delete, fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
-from support.waiting import until
+from support.waiting import wait_until
 from support.workers import SHARE, BrokenFor, Telling, on_ray, told_in
 
 PASSWORD = "not-to-be-found-anywhere"
@@ -103,10 +103,10 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, index_name, 
     )
     destination = f"{index_name}-hybridr-1"
 
-    until(lambda: written(cluster, destination) == 140)
+    wait_until(lambda: written(cluster, destination) == 140)
     driver.kill()
     driver.wait()
-    until(lambda: not any(psutil.pid_exists(int(file.stem)) for file in tmp_path.glob("*.txt")))
+    wait_until(lambda: not any(psutil.pid_exists(int(file.stem)) for file in tmp_path.glob("*.txt")))
     before = set(told_in(tmp_path))
     (tmp_path / "go").touch()
     again = tmp_path / "again"
@@ -161,7 +161,7 @@ def test_two_drivers_at_once_and_a_worker_that_was_frozen(cluster, index_name, a
     driver = subprocess.Popen(command)
     destination = f"{index_name}-hybridr-1"
     try:
-        until(lambda: written(cluster, destination) == 120)
+        wait_until(lambda: written(cluster, destination) == 120)
         [frozen] = [psutil.Process(pid) for pid in holders_of(tmp_path, " n70")]
         frozen.suspend()
         put_documents(cluster, index_name, [61], suffix=" updated")

@@ -25,7 +25,7 @@ from support.corpus import fill_index, sources, text_number, vectors
 from support.hashing import HashingEncoder
 from support.hosts import Host, Hosts
 from support.places import ROOT, SUPPORT
-from support.waiting import until
+from support.waiting import wait_until
 from support.workers import told_in
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
@@ -110,7 +110,7 @@ def check_a_lost_host(stage: Stage, index: str, folder: Path, lose: Callable[[Ho
     fill_index(stage.cluster, index, DOCUMENTS)
     driver = stage.driver(index, folder)
     try:
-        until(lambda: who_waits(folder) or driver.poll() is not None)
+        wait_until(lambda: who_waits(folder) or driver.poll() is not None)
         lost = stage.hosts[who_waits(folder)]
         lose(lost)
         assert driver.wait(timeout=300) == 0
@@ -130,7 +130,7 @@ if HOSTS:
         lost = check_a_lost_host(stage, index, tmp_path, Host.cut)
         (tmp_path / "go").touch()  # its worker wakes up, without a network, and with one
         lost.join()
-        until(lambda: not lost.holds("ray::Worker"))
+        wait_until(lambda: not lost.holds("ray::Worker"))
         check_whole(stage.cluster, index)
         lost.kill()  # its Ray ended when it heard that it was given up
         restart(lost, stage)

@@ -35,7 +35,7 @@ from support.corpus import (
     update,
 )
 from support.hashing import HashingEncoder
-from support.waiting import until
+from support.waiting import wait_until
 
 
 def alias_of(cluster: Cluster, alias: str) -> list[str]:
@@ -228,7 +228,7 @@ def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(cluster,
 
     def go_on() -> None:
         aim = len(searches) + 35, len(written) + 5
-        until(lambda: failures or (len(searches) > aim[0] and len(written) > aim[1]))
+        wait_until(lambda: failures or (len(searches) > aim[0] and len(written) > aim[1]))
 
     with running(read, cluster.url, failures), running(add, cluster.url, failures):
         done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias=alias, fields=("text",)))

@@ -28,7 +28,7 @@ from support.corpus import WORDS, create, put, text_number
 from support.diary import Diary
 from support.hashing import HashingEncoder
 from support.places import ROOT
-from support.waiting import until
+from support.waiting import wait_until
 
 INDEX, ENCODER = "t-experiment", HashingEncoder()
 PAGE = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def settled(cluster: Cluster, client: TestClient) -> None:
     """Wait until all that was sent is written."""
     for index, route in ((QUERIES, "/search"), (EVENTS, "/events")):
         sent = client.sent.count(route)  # type: ignore[attr-defined]
-        until(lambda index=index, sent=sent: written(cluster, index) >= sent)
+        wait_until(lambda index=index, sent=sent: written(cluster, index) >= sent)
 
 
 def written(cluster: Cluster, index: str) -> int:
@@ -90,7 +90,7 @@ def written(cluster: Cluster, index: str) -> int:
 
 def await_contest(client: TestClient, on: bool) -> None:
     searches = client.app.state.searches  # type: ignore[attr-defined]
-    until(lambda: (searches.now.contest is not None) == on, "the server to follow")
+    wait_until(lambda: (searches.now.contest is not None) == on)
 
 
 def test_from_clicks_to_a_promoted_ranking_and_back(client, cluster, tmp_path):
@@ -204,11 +204,11 @@ def test_before_anything_is_kept_each_command_says_what_to_type(cluster, client,
     assert f"hybridr serve --index {INDEX} --ubi" in told
     assert "--ubi" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/search", json={"query": TEXTS[0], "ext": {"ubi": {"client_id": "anna"}}})
-    until(lambda: written(cluster, QUERIES))
+    wait_until(lambda: written(cluster, QUERIES))
     assert not cluster.exists(EVENTS)
     told = cli.typed(["experiment", "report", INDEX]).out
     assert "nothing to report yet: hybridr serve" in told, "it has searches, and no click yet"
     assert "the evidence is" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/events", json={"action_name": "click", "query_id": "q", "client_id": "anna"})
-    until(lambda: written(cluster, EVENTS))
+    wait_until(lambda: written(cluster, EVENTS))
     assert "nothing to report yet: hybridr serve" in cli.typed(["experiment", "report", INDEX]).out

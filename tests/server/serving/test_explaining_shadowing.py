@@ -17,7 +17,7 @@ from hybridr.files.local import state_folder
 from support.corpus import drop_indices, reindexed
 from support.deployed import serving_index, settle
 from support.hashing import HashingEncoder
-from support.waiting import until
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic, pytest.mark.usefixtures("few_probes")]
 MATCH = {"query": {"match": {"text": "basket"}}}
@@ -89,7 +89,7 @@ def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(shop, index_n
             for body in bodies:
                 assert answer_of(server.url, name, body) == answer_of(shop.url, name, body)
         settle(server)
-        until(lambda: shadow(capsys, shop, index_name)["requests"] == 6)
+        wait_until(lambda: shadow(capsys, shop, index_name)["requests"] == 6)
         lines = "".join(f"{{}}\n{json.dumps(body)}\n" for body in bodies)
         kind = {"content-type": "application/x-ndjson"}
         own, clusters = (
@@ -97,7 +97,7 @@ def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(shop, index_n
             for url in (server.url, shop.url)
         )
         assert [part["hits"] for part in own["responses"]] == [part["hits"] for part in clusters["responses"]]
-        until(lambda: shadow(capsys, shop, index_name)["requests"] == 9)
+        wait_until(lambda: shadow(capsys, shop, index_name)["requests"] == 9)
         said = shadow(capsys, shop, index_name)
         assert said["difference"]["requests"] >= 3  # the first requests of a shape have no scale yet
         assert said["stopped"] == ""
@@ -109,7 +109,7 @@ def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(shop, index_n
                 assert answer_of(server.url, index_name, body) == answer_of(shop.url, index_name, body)
             return '"stopped"' in file.read_text()
 
-        until(has_stopped)
+        wait_until(has_stopped)
 
 
 def answer_of(url: str, name: str, body: dict[str, Any]) -> dict[str, Any]:

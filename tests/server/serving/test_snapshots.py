@@ -36,7 +36,7 @@ from support.deployed import serving_index
 from support.golden_ddr import colbert as exported
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE
-from support.waiting import until
+from support.waiting import wait_until
 
 ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
 TEXT = text_number(7)
@@ -67,14 +67,14 @@ def expected(cluster: Cluster, index: str, encoder: HashingEncoder) -> dict[str,
 
 
 def await_scores(client: TestClient, wanted: dict[str, float]) -> None:
-    until(lambda: scores(client) == pytest.approx(wanted, abs=1e-6), "the server to follow", 5)
+    wait_until(lambda: scores(client) == pytest.approx(wanted, abs=1e-6), 5)
 
 
 def slow_fitting(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Have a shape of clients' queries ranked; from now on none is brought to its scale until the event."""
     own = {"query": {"multi_match": {"query": TEXT, "fields": ["title^3", "text"]}}}
 
-    until(lambda: "rescore" in client.post("/v1/rank?recall=lexical", json=own).json()["body"])
+    wait_until(lambda: "rescore" in client.post("/v1/rank?recall=lexical", json=own).json()["body"])
     go_on = threading.Event()
     monkeypatch.setattr(client_query, "measure_template_scale", lambda *_: float(go_on.wait(60)))
     return go_on
@@ -178,9 +178,9 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster
     with TestClient(create_app(first, settings, cluster=cluster)) as running, ThreadPoolExecutor(2) as pool:
         works = [pool.submit(read, running), pool.submit(write)]
         try:
-            until(lambda: ranked)
+            wait_until(lambda: ranked)
             reindex(cluster, index_name, second)
-            until(lambda: len(ranked) > 1)
+            wait_until(lambda: len(ranked) > 1)
             rollback(cluster, index_name, copy_back=True)
             time.sleep(1.5)
             assert not failed
@@ -299,7 +299,7 @@ def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
         assert "soft_terms" in searches.now.description()["left_out"]
         for part in parts:
             bulk(cluster, home, [{"index": {"_id": part["_id"]}}, part["_source"]])
-        until(lambda: "soft_terms" not in searches.now.description()["left_out"], within_s=5)
+        wait_until(lambda: "soft_terms" not in searches.now.description()["left_out"], 5)
         await_scores(running, expected(cluster, index_name, HashingEncoder()))
 
 
