@@ -90,7 +90,7 @@ def written(cluster: Cluster, index: str) -> int:
 
 def await_contest(client: TestClient, on: bool) -> None:
     searches = client.app.state.searches  # type: ignore[attr-defined]
-    wait_until(lambda: (searches.now.contest is not None) == on)
+    wait_until(lambda: (searches.now.contest is not None) == on, 10)
 
 
 def test_from_clicks_to_a_promoted_ranking_and_back(client, cluster, tmp_path):
