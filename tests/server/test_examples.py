@@ -18,7 +18,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.files.formats import write_beir
 from hybridr.index import IndexExperiment, IndexRules
 from hybridr.records import Document, Query
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, create_if_missing
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, ready_time_field
 from support.click_logs import people
 from support.corpus import drop_indices
 
@@ -54,7 +54,7 @@ def docs(
     texts = [{"query": f"which {word} is near"} for word in WORDS[:3]]
     Path("requests.jsonl").write_text("\n".join(map(json.dumps, texts)))
     for name in (QUERIES, EVENTS):
-        create_if_missing(cluster, name)
+        ready_time_field(cluster, name)
     yield
     drop_indices(cluster, f"docs,docs-hybridr-*,{QUERIES},{EVENTS}")
 
