@@ -12,6 +12,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ModelError
 from hybridr.files.local import read_manifest, sha256_of
+from hybridr.files.remembered import remember_encoder
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.places import DDR
@@ -81,6 +82,19 @@ def test_attachments_are_files_or_folders_and_stay_when_exported_again(tmp_path:
     assert (folder / "dam" / "deep" / "weights").read_text() == "1"
     outputs = (read_manifest(folder) or {})["outputs"]
     assert {"dam/deep/weights", "losses.jsonl", "onnx/model_int8.onnx"} <= outputs.keys()
+
+
+def test_an_encoder_that_wrote_vectors_is_not_replaced_by_another(tmp_path: Path, fresh_home: None) -> None:
+    """Searches of that index stopped for good: nothing else had its encoder."""
+    folder = export(tiny_retriever(), tmp_path / "encoder")
+    export(tiny_retriever(seed=1), folder)
+    remember_encoder(load_encoder(folder).fingerprint, folder)
+    with pytest.raises(ModelError, match="its searches need it"):
+        export(tiny_retriever(), folder)
+    assert (
+        load_encoder(export(folder, folder, precision="int8")).fingerprint
+        == tiny_retriever(seed=1).fingerprint
+    )
 
 
 def test_the_fingerprint_follows_weights_and_use_but_not_the_export() -> None:

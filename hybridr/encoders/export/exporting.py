@@ -197,6 +197,7 @@ def export(
                 retriever = open_without_torch(source)
         else:
             retriever = encoder.retriever() if origins else encoder  # type: ignore[union-attr]
+        require_unused(folder, retriever.fingerprint)
         with staged_folder(folder) as staged:
             progress("export", 0, 3, "weights")
             write_model(retriever, staged)
@@ -273,10 +274,10 @@ def require_replaceable(folder: Path) -> None:
             ) from error
 
 
-def require_unused(folder: Path) -> None:
-    """Raise ModelError if `folder` holds an encoder that wrote vectors of an index by this machine."""
+def require_unused(folder: Path, fingerprint: str = "") -> None:
+    """Raise ModelError if `folder` holds an encoder of another fingerprint that wrote vectors of an index."""
     used = read_encoder_manifest(folder)["encoder"]["fingerprint"] if is_encoder(folder) else ""
-    if used and known_encoder_folder(used) == folder.resolve():
+    if used != fingerprint and known_encoder_folder(used) == folder.resolve():
         raise ModelError(
             f"{folder} holds the encoder {used[:12]}, which wrote vectors of an index: its searches need it",
             hint="choose another folder with --out, or remove this one if no index needs it",
