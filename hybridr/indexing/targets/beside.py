@@ -459,8 +459,11 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
         if (original := originals.get(document.key)) is not None:
             is_read = (original.key, original.seq_no) in read_states
             seq_no = original.seq_no if is_read else original.seq_no - 1
-        body = document_body(job, pending, written_here_mark(seq_no))
-        options = renewal_options(document, states.get(document.key))
+        state, mark = states.get(document.key), written_here_mark(seq_no)
+        options = renewal_options(document, state)
+        if state and not state.written_here and "version" in options:  # a copy that a rollback made
+            mark = state.source_seq_no or 0
+        body = document_body(job, pending, mark)
         actions.append(bulk_action("index", document.doc_id, body, **options))
     return actions
 

@@ -374,6 +374,8 @@ def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(clus
     put_documents(cluster, alias, [2], suffix=" by a client")
     done = sync(cluster, index_name, HashingEncoder())
     assert (done.copied, done.renewed, sources(cluster, alias)["d2"]["text"][-12:]) == (0, 2, " by a client")
+    # A reindex reported also what the rollback had copied from the source as written by clients.
+    assert reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=4)).carried["changed"] == 1
 
 
 def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
