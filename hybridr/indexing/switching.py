@@ -341,13 +341,14 @@ def prepare_completion(
 
 
 def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
-    """Return the name of the index that has the alias, if it is another index and was tuned or has learnt;
-    else None.
+    """Return the name of the index that has the alias, if it is another index and was tuned, has learnt or
+    has a running experiment; else None.
     """
     if target is None or target.name == destination:
         return None
-    tuned = target.record.tuning
-    return target.name if target.record.memory or (tuned and tuned.gains) else None
+    tuned, experiment = target.record.tuning, target.record.experiment
+    is_tuned = target.record.memory or (tuned and tuned.gains) or (experiment and not experiment.ended)
+    return target.name if is_tuned else None
 
 
 def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: IndexView) -> Ending:

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record
-from hybridr.cluster.record_parts import Deployment, Remembered, Tuned
+from hybridr.cluster.record_parts import Deployment, Experiment, Ranking, Remembered, Tuned
 from hybridr.indexing.switching import deploy_command, tuned_predecessor
 
 BAD = "http://a$(touch pwned)#; rm -rf '~'"
@@ -30,12 +30,20 @@ def test_a_deployment_is_repeated_with_what_it_finds() -> None:
     assert command == "hybridr deploy docs --way transparent --recall all"
 
 
+RUNNING = Experiment(
+    id="0123abcd", at="now", names=("today", "learnt"), a=Ranking(), b=Ranking(), before=Ranking()
+)
+"""An experiment, which keeps what was learnt in its own rankings."""
+
+
 @pytest.mark.parametrize(
     ("record", "told"),
     [
         (Record(), False),
         (Record(tuning=Tuned()), False),
         (Record(tuning=Tuned(search={"dense_weight": 0.4})), True),
+        (Record(experiment=RUNNING), True),
+        (Record(experiment=RUNNING.model_copy(update={"ended": "stopped"})), False),
         (Record(memory=Remembered(queries=9, encoder="f", job="1")), True),
     ],
 )

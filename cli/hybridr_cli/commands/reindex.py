@@ -126,7 +126,7 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
         show_deployment(session, done)
         if done.tuned_before:
             out.line(
-                f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "
+                f"NOT tuned: what `hybridr tune`, `learn` and `experiment` found for '{done.tuned_before}' "
                 f"stays with that index; run them again for {done.source}"
             )
         for caution in done.cautions:
