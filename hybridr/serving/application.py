@@ -69,6 +69,7 @@ class Server(NamedTuple):
             log_config=log_configuration(log_level),
             access_log=False,
             timeout_graceful_shutdown=STOP_S,
+            loop="asyncio",  # uvloop accepts connections without the listener, which limits them
             http=TimedProtocol.with_limits(self.settings, self.listener),
             h11_max_incomplete_event_size=HEADER_BYTES,
             ssl_certfile=self.settings.tls_cert,

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
-from hybridr.serving.application import create_app, require_guard
+from hybridr.serving.application import Server, create_app, require_guard
 from hybridr.serving.doorway import MAX_HANDSHAKES, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
@@ -179,6 +179,16 @@ def test_handshakes_that_never_end_keep_nobody_out(encoder, tmp_path):
     finally:
         for one in silent:
             one.close()
+
+
+@pytest.mark.attack(86)
+def test_an_installed_uvloop_is_not_used(encoder, monkeypatch):
+    loops = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: loops.append(server.config.loop))
+    listener = listen("127.0.0.1", 0)
+    Server(create_app(encoder), listener).run()
+    listener.close()
+    assert loops == ["asyncio"]  # uvloop would pass by the limit of handshakes
 
 
 def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
