@@ -1,8 +1,9 @@
 """The registry: known encoders by language and size, and the published checkpoints of DDR and COCO-DR.
 
-The rows are in `registry.toml`. The encoders' facts are from the models' cards on the hub. No revision is
-pinned there: the one fetched first is used from then on (`encoders/export/fetched_models.py`). Packaged
-encoders are also pinned in a package registry. All are opened without torch (`encoders/export/weights.py`).
+The rows are in `registry.toml` and `checkpoints.toml`. The facts of encoders are from the models' cards on
+the hub. No revision is pinned there: the one fetched first is used from then on
+(`encoders/export/fetched_models.py`). Packaged encoders are also pinned in a package registry. All are opened
+without torch (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from ..files.local import read_manifest, read_within
 from .contract import model_name
@@ -74,8 +74,21 @@ class KnownEncoder:
 
 PACKAGED, ALIAS = "all-MiniLM-L6-v2", "minilm"
 """The default, and its short name."""
-ROWS = tomllib.loads(read_within(Path(__file__).with_suffix(".toml")).decode())
-ENCODERS = TypeAdapter(tuple[KnownEncoder, ...]).validate_python(ROWS["encoder"])
+
+
+def rows_of(file: str) -> list[dict[str, Any]]:
+    """Return the rows of a table beside this file; an array is a tuple."""
+    [rows] = tomllib.loads(read_within(Path(__file__).with_name(file)).decode()).values()
+    return [
+        {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+ENCODERS = tuple(
+    KnownEncoder(**row | ({"package": Package(**row["package"])} if "package" in row else {}))
+    for row in rows_of("registry.toml")
+)
 DEFAULT = next(entry for entry in ENCODERS if entry.name == PACKAGED)
 PACKAGED_LANGUAGES, MAX_TOKENS = DEFAULT.languages, DEFAULT.max_tokens
 assert DEFAULT.package is not None
@@ -168,11 +181,15 @@ class Published:
         return f"{self.owner}/{self.name}"
 
 
-CHECKPOINTS = TypeAdapter(tuple[Published, ...]).validate_python(ROWS["checkpoint"])
-"""The 48 checkpoints of DDR, and the 8 of COCO-DR: full encoders with [CLS], inner product, no projection."""
+@cache
+def checkpoints() -> tuple[Published, ...]:
+    """Return the 48 checkpoints of DDR, and the 8 of COCO-DR: full encoders with [CLS], inner product, no
+    projection.
+    """
+    return tuple(Published(**row) for row in rows_of("checkpoints.toml"))
 
 
 def published_checkpoint(source: Path | str) -> Published | None:
     """Return the published checkpoint for a name, a repository or a folder's name; None for others."""
     name = str(source).rstrip("/").rsplit("/", 1)[-1]
-    return next((entry for entry in CHECKPOINTS if entry.name == name), None)
+    return next((entry for entry in checkpoints() if entry.name == name), None)

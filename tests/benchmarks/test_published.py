@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import run
-from hybridr.encoders.registry import CHECKPOINTS
+from hybridr.encoders.registry import checkpoints
 from hybridr.errors import DataError, SettingsError
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query
@@ -123,7 +123,7 @@ def test_title_and_text_are_joined_as_the_authors_did(tmp_path: Path, title: str
 
 def test_every_published_model_of_a_row_is_one_that_hybridr_knows() -> None:
     collections, tables = read_published()
-    known = {one.name for one in CHECKPOINTS}
+    known = {one.name for one in checkpoints()}
     for name in tables["ddr"].expected:
         for row in rows_for(collections[name], {"ddr": tables["ddr"]}, None):
             here = located(row, collections[name])

@@ -23,7 +23,7 @@ from hybridr.encoders.export.fetched_models import (
     fetch_published,
     try_hub,
 )
-from hybridr.encoders.registry import CHECKPOINTS, published_checkpoint
+from hybridr.encoders.registry import checkpoints, published_checkpoint
 from hybridr.errors import DownloadError, ModelError
 from hybridr.training.rankers import assemble, export_joined
 from support.places import DDR
@@ -32,9 +32,9 @@ from support.waiting import within
 
 
 def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
-    ddr = {entry.name: entry for entry in CHECKPOINTS if entry.owner == "jingtao"}
-    coco = [entry for entry in CHECKPOINTS if entry.owner == "OpenMatch"]
-    assert (len(ddr), len(coco), len(CHECKPOINTS)) == (48, 8, 56)
+    ddr = {entry.name: entry for entry in checkpoints() if entry.owner == "jingtao"}
+    coco = [entry for entry in checkpoints() if entry.owner == "OpenMatch"]
+    assert (len(ddr), len(coco), len(checkpoints())) == (48, 8, 56)
     assert Counter(entry.kind for entry in ddr.values()) == {"rem": 18, "dam": 12, "full": 18}
     assert Counter(entry.language for entry in ddr.values()) == {"en": 25, "zh": 23}
     for name in (
@@ -60,8 +60,8 @@ def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
 
 
 def test_every_dam_and_rem_has_partners_of_its_language() -> None:
-    for entry in CHECKPOINTS:
-        partners = [other for other in CHECKPOINTS if fnmatch.fnmatch(other.name, entry.partner)]
+    for entry in checkpoints():
+        partners = [other for other in checkpoints() if fnmatch.fnmatch(other.name, entry.partner)]
         assert bool(partners) == (entry.kind != "full")
         assert all(other.language == entry.language for other in partners)
         assert {other.kind for other in partners} <= {"dam", "rem"} - {entry.kind}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.encoders.registry import CHECKPOINTS
+from hybridr.encoders.registry import checkpoints
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
 from hybridr.training.objectives.labelled import max_sim
 from hybridr.training.rankers import assemble
@@ -139,7 +139,7 @@ def test_inputs_that_are_none(inputs: Any) -> None:
 
 
 def test_a_folder_with_a_published_name_is_used_as_published(tmp_path: Path) -> None:
-    name = next(entry.name for entry in CHECKPOINTS if entry.kind == "dam" and entry.language == "zh")
+    name = next(entry.name for entry in checkpoints() if entry.kind == "dam" and entry.language == "zh")
     dam = shutil.copytree(SOURCE, tmp_path / name)
     assert assemble(dam).similarity == "cosine"
     assert assemble(dam, similarity="ip").similarity == "ip"

@@ -107,13 +107,13 @@ def models(session: Session) -> None:
     """List models with a name: encoders by language, and published DAMs, REMs and baselines."""
     from dataclasses import asdict
 
-    from hybridr.encoders.registry import CHECKPOINTS, ENCODERS
+    from hybridr.encoders.registry import ENCODERS, checkpoints
 
     session.output.table(
         ("module", "kind", "ranker", "lang", "vectors", "goes with"),
         [
             (e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner)
-            for e in CHECKPOINTS
+            for e in checkpoints()
         ],
     )
     session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   makes an encoder of the two")
@@ -133,7 +133,7 @@ def models(session: Session) -> None:
         ],
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports it on first use")
-    models = [asdict(module) | {"repository": module.repository} for module in CHECKPOINTS]
+    models = [asdict(module) | {"repository": module.repository} for module in checkpoints()]
     encoders = [asdict(entry) | {"repository": entry.repository} for entry in ENCODERS]
     session.output.result({"models": models, "encoders": encoders})
 
