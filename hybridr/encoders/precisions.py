@@ -8,12 +8,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..errors import MissingExtra, ModelError
+from ..files.remembered import known_encoder_folder
 from .contract import Arithmetic, Backend, Vectors
 from .engines import PACKAGES, PRECISIONS
 from .machine import has_byte_products, read_cpu
 from .opening import OnnxEncoder, cosines_of, load_encoder
+from .registry import KnownEncoder
 
 MIN_SPEED_UP, MIN_COSINE = 1.2, 0.99  # of a faster precision, against fp32
+TIMED_TEXTS = [f"{number}{' a text of some words' * 25}" for number in range(32)]  # of 128 tokens each
 SHORT_FILL_S = 300  # an index that fp32 fills faster stays in fp32: the gain is small, and rankings change
 
 
@@ -94,3 +97,17 @@ def time_encoding(
     started = clock()
     vectors = encoder.encode_documents(texts, max_tokens=max_tokens)
     return vectors, clock() - started
+
+
+def documents_per_second(entry: KnownEncoder) -> float | None:
+    """Return how many documents of 128 tokens this machine encodes in a second, in fp32; None if no index on
+    this machine used the encoder.
+    """
+    folder = known_encoder_folder(entry.package.fingerprint) if entry.package else None
+    if folder is None:
+        return None
+    encoder = load_encoder(folder, precision="fp32")
+    encoder.encode_documents(TIMED_TEXTS[:1])
+    started = time.perf_counter()
+    encoder.encode_documents(TIMED_TEXTS)
+    return len(TIMED_TEXTS) / (time.perf_counter() - started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from hybridr.encoders import opening, precisions
 from hybridr.encoders.machine import Cpu
 from hybridr.encoders.opening import OnnxEncoder, load_encoder
+from hybridr.encoders.registry import ENCODERS, KnownEncoder
 from hybridr.errors import ModelError
+from hybridr.files.remembered import remember_encoder
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
 
@@ -101,3 +104,18 @@ def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest
     monkeypatch.setattr(OnnxEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match="bf16 of the backend torch does not work on this machine: died"):
         load_encoder(tiny, precision="bf16", backend="torch")
+
+
+def test_the_speed_of_a_known_encoder_is_measured_where_an_index_used_it(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = next(entry for entry in ENCODERS if entry.package)
+    assert packaged.package
+    fingerprint = load_encoder(tiny).fingerprint
+    entry = replace(packaged, package=replace(packaged.package, fingerprint=fingerprint))
+    assert precisions.documents_per_second(entry) is None
+    remember_encoder(fingerprint, tiny)
+    clock = iter([10.0, 10.5])
+    monkeypatch.setattr(precisions.time, "perf_counter", lambda: next(clock, 0.0))
+    assert precisions.documents_per_second(entry) == 64
+    assert precisions.documents_per_second(KnownEncoder("of-the-hub", "owner", ("en",), 8, 1)) is None

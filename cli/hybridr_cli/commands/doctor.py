@@ -107,8 +107,10 @@ def models(session: Session) -> None:
     """List models with a name: encoders by language, and published DAMs, REMs and baselines."""
     from dataclasses import asdict
 
+    from hybridr.encoders.precisions import documents_per_second
     from hybridr.encoders.registry import ENCODERS, checkpoints
 
+    speeds = {entry.name: documents_per_second(entry) for entry in ENCODERS}
     session.output.table(
         ("module", "kind", "ranker", "lang", "vectors", "goes with"),
         [
@@ -118,7 +120,7 @@ def models(session: Session) -> None:
     )
     session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   makes an encoder of the two")
     session.output.table(
-        ("encoder", "languages", "size", "dim", "tokens", "licence", "from"),
+        ("encoder", "languages", "size", "dim", "tokens", "documents/s", "licence", "from"),
         [
             (
                 entry.name,
@@ -126,15 +128,20 @@ def models(session: Session) -> None:
                 f"{entry.millions} M",
                 entry.dim,
                 entry.max_tokens,
+                f"{speed:.0f}" if (speed := speeds[entry.name]) else "-",
                 entry.licence,
                 origin(entry),
             )
             for entry in ENCODERS
         ],
     )
+    session.output.line("documents/s: of 128 tokens in fp32, if an index used the encoder on this machine")
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports it on first use")
     models = [asdict(module) | {"repository": module.repository} for module in checkpoints()]
-    encoders = [asdict(entry) | {"repository": entry.repository} for entry in ENCODERS]
+    encoders = [
+        asdict(entry) | {"repository": entry.repository, "documents_per_second": speeds[entry.name]}
+        for entry in ENCODERS
+    ]
     session.output.result({"models": models, "encoders": encoders})
 
 
