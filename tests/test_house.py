@@ -191,6 +191,7 @@ WITHOUT_INDEX = {
     "demo.demo": "the demo starts a node and names its index itself",
     "doctor.diagnosis": "the doctor asks before anything can be connected",
     "encoders.export": "an encoder folder is exported without a cluster",
+    "encoders.precisions": "encoders are timed without a cluster",
     "encoders.registry": "a list without a cluster",
     "files.formats": "documents and queries are read from files",
     "files.local": "an encoder folder is rendered by its manifest",
