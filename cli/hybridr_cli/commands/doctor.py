@@ -120,7 +120,7 @@ def models(session: Session) -> None:
     )
     session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   makes an encoder of the two")
     session.output.table(
-        ("encoder", "languages", "size", "dim", "tokens", "documents/s", "licence", "from"),
+        ("encoder", "languages", "size", "dim", "tokens", "speed", "licence", "from"),
         [
             (
                 entry.name,
@@ -128,14 +128,14 @@ def models(session: Session) -> None:
                 f"{entry.millions} M",
                 entry.dim,
                 entry.max_tokens,
-                f"{speed:.0f}" if (speed := speeds[entry.name]) else "-",
+                f"{speed:.0f}/s" if (speed := speeds[entry.name]) else "-",
                 entry.licence,
                 origin(entry),
             )
             for entry in ENCODERS
         ],
     )
-    session.output.line("documents/s: of 128 tokens in fp32, if an index used the encoder on this machine")
+    session.output.line("speed: documents of 128 tokens, in fp32, if an index used the encoder here")
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports it on first use")
     models = [asdict(module) | {"repository": module.repository} for module in checkpoints()]
     encoders = [
@@ -151,7 +151,7 @@ def origin(entry: KnownEncoder) -> str:
 
     if entry.package is None:
         return "hub"
-    packaged = f"{entry.package.registry}, {entry.package.size / 1e6:.0f} MB"
+    packaged = f"{entry.package.registry} {entry.package.size / 1e6:.0f} MB"
     return packaged if is_default(entry.name) else f"hub or {packaged}"
 
 
