@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin
@@ -19,12 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError
 
 from .errors import SettingsError, without_password
-from .files.local import MAX_SETTINGS_BYTES, text_within
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from .files.local import read_toml
 
 CONFIG_FILE = "hybridr.toml"
 TRUSTED_OWNERS = (0,)  # whoever runs the machine
@@ -132,7 +126,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     if path is None and foreign_config_warning() is not None:
         return {}
     try:
-        tables = tomllib.loads(text_within(file, MAX_SETTINGS_BYTES))
+        tables = read_toml(file)
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: {error}") from error
     for name in tables:

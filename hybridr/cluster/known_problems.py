@@ -6,7 +6,6 @@ The rows with their sources are in `known_problems.toml`; docs/measured/known-pr
 from __future__ import annotations
 
 import re
-import sys
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -15,14 +14,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import DataError
-from ..files.local import read_within
+from ..files.local import read_toml
 from .connection import Cluster
 from .record import IndexInfo
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ANY_PRODUCT = "any"
 ROWS = Path(__file__).with_suffix(".toml")
@@ -144,7 +138,7 @@ def affected_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
 @cache
 def all_problems() -> tuple[KnownProblem, ...]:
     """Read all rows of `known_problems.toml`."""
-    rows = tomllib.loads(read_within(ROWS).decode())["problem"]
+    rows = read_toml(ROWS)["problem"]
     return tuple(KnownProblem.model_validate(row) for row in rows)
 
 

@@ -9,20 +9,14 @@ without torch (`encoders/export/weights.py`).
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..files.local import read_manifest, read_within
+from ..files.local import read_manifest, read_toml, read_within
 from .contract import model_name
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ANY = "multilingual"
 """Stands for any language; such an encoder knows about a hundred."""
@@ -78,7 +72,7 @@ PACKAGED, ALIAS = "all-MiniLM-L6-v2", "minilm"
 
 def rows_of(file: str) -> list[dict[str, Any]]:
     """Return the rows of a table beside this file; an array is a tuple."""
-    [rows] = tomllib.loads(read_within(Path(__file__).with_name(file)).decode()).values()
+    [rows] = read_toml(Path(__file__).with_name(file)).values()
     return [
         {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
         for row in rows

@@ -25,6 +25,7 @@ import platform
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -37,6 +38,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import platformdirs
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 from ..errors import DataError, DownloadError
 
@@ -296,6 +302,11 @@ def read_within(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
 def text_within(path: Path, limit: int = MAX_JSON_BYTES) -> str:
     """Return a file of at most `limit` bytes as UTF-8 text. Raises ValueError, OSError."""
     return read_within(path, limit).decode()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file. Raises OSError, ValueError, and RecursionError for deep nesting."""
+    return tomllib.loads(text_within(path, MAX_SETTINGS_BYTES))
 
 
 def require_size(path: Path) -> None:
