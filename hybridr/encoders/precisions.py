@@ -42,8 +42,7 @@ def with_faster_precision(
     if not texts:
         return encoder
     reference, seconds = time_encoding(encoder, texts, max_tokens)
-    at_once = 1 if encoder.offers.takes_many else encoder.threads
-    if seconds / len(texts) * vectors / at_once < SHORT_FILL_S:
+    if seconds / len(texts) * vectors / batches_at_once(encoder) < SHORT_FILL_S:
         encoder.precision_reason = (
             f"fp32: {vectors:,} vectors take less than {SHORT_FILL_S // 60} minutes in it"
         )
@@ -88,6 +87,11 @@ def usable_arithmetic(
     return ("fp32", "onnx") if is_missing else (precision, backend)
 
 
+def batches_at_once(encoder: OnnxEncoder) -> int:
+    """Return how many batches an encoder computes at the same time: one on a GPU, else one on each thread."""
+    return 1 if encoder.offers.takes_many else encoder.threads
+
+
 def time_encoding(
     encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None
 ) -> tuple[Vectors, float]:
@@ -100,14 +104,12 @@ def time_encoding(
 
 
 def documents_per_second(entry: KnownEncoder) -> float | None:
-    """Return how many documents of 128 tokens this machine encodes in a second, in fp32; None if no index on
-    this machine used the encoder.
+    """Return how many documents of 128 tokens this machine encodes in a second, in fp32, if it does nothing
+    else; None if no index on this machine used the encoder.
     """
     folder = known_encoder_folder(entry.package.fingerprint) if entry.package else None
     if folder is None:
         return None
     encoder = load_encoder(folder, precision="fp32")
-    encoder.encode_documents(TIMED_TEXTS[:1])
-    started = time.perf_counter()
-    encoder.encode_documents(TIMED_TEXTS)
-    return len(TIMED_TEXTS) / (time.perf_counter() - started)
+    _, seconds = time_encoding(encoder, TIMED_TEXTS, None)
+    return len(TIMED_TEXTS) / max(1e-9, seconds) * batches_at_once(encoder)

@@ -115,7 +115,6 @@ def test_the_speed_of_a_known_encoder_is_measured_where_an_index_used_it(
     entry = replace(packaged, package=replace(packaged.package, fingerprint=fingerprint))
     assert precisions.documents_per_second(entry) is None
     remember_encoder(fingerprint, tiny)
-    clock = iter([10.0, 10.5])
-    monkeypatch.setattr(precisions.time, "perf_counter", lambda: next(clock, 0.0))
+    monkeypatch.setattr(precisions, "time_encoding", lambda encoder, *_: (None, 0.5 * encoder.threads))
     assert precisions.documents_per_second(entry) == 64
     assert precisions.documents_per_second(KnownEncoder("of-the-hub", "owner", ("en",), 8, 1)) is None
