@@ -548,7 +548,8 @@ class Index:
         encoder: Encoder | Path | None = None,
         settings: SearchSettings | None = None,
     ) -> Hits:
-        """Return the best `k` documents for a text after the first `offset`, with each retriever's score.
+        """Return `k` documents for a text, best first, from rank `offset` + 1 on, with the score of each
+        retriever.
 
         `filter` is a query in query DSL that every hit must match. Each call opens the index again; for
         several queries use `open_search`, whose errors this raises.
@@ -1010,7 +1011,7 @@ def reindex_settings(
 
 
 def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
-    """Return `JudgedQueries` of a BEIR folder, or those given; None becomes an empty JudgedQueries."""
+    """Return judged queries as given, or those of a BEIR folder; an empty JudgedQueries for None."""
     from .evaluation.evaluation import JudgedQueries
 
     return (

@@ -131,7 +131,9 @@ def reading_answer(url: str, request: str) -> Iterator[None]:
 
 
 def error_from_answer(status: int, error: Any) -> ClusterError:
-    """Return AccessDenied, NotFound, Unreachable or ClusterError for a status and an error object."""
+    """Return the exception for an error answer of the cluster, from its status and its `error` object:
+    AccessDenied, NotFound, Unreachable or another ClusterError.
+    """
     kind, reason = kind_and_reason(error)
     if status == 401:
         return AccessDenied(

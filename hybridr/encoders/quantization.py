@@ -253,7 +253,7 @@ def channel_divisors(usual: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:
-    """Return the outputs of the products that attention averages by a softmax (the values)."""
+    """Return the names of the products that give attention its values, which it averages by a softmax."""
     makers, averaged = {output: node for node in graph.node for output in node.output}, set()
     for node in graph.node:
         if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":

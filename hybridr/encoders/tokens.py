@@ -206,7 +206,7 @@ class TextModel(UsedModel):
         return BATCH_TOKENS
 
     def compute(self, side: str) -> Compute:
-        """Return the functions and options for the texts of a side, "query" or "document"."""
+        """Return the functions that encode texts of a side ("query" or "document"), and their batch size."""
         return Compute(self.run, self.read, {"budget": self.batch_tokens})
 
     @property

@@ -48,7 +48,7 @@ class QueryCandidates(NamedTuple):
 def fetch_candidates(
     search: Search, queries: Sequence[Query], progress: Progress = silent
 ) -> list[QueryCandidates]:
-    """Return the candidate lists of every query by each retriever, completed with true scores."""
+    """Return what each retriever finds for each query, with the exact scores of all retrievers."""
     answers: list[QueryCandidates] = []
     progress("ask", 0, len(queries))
     for start in range(0, len(queries), QUERIES_AT_ONCE):

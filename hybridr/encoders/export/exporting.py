@@ -26,13 +26,7 @@ from ..engines import GRAPHS, from_training
 from ..graph_folders import GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
 from ..machine import instruction_sets, read_cpu
 from ..model_usage import read_usage
-from ..opening import (
-    OnnxEncoder,
-    cosines_of,
-    is_encoder,
-    read_encoder_manifest,
-    verify_encoder,
-)
+from ..opening import OnnxEncoder, cosines_of, is_encoder, read_encoder_manifest, verify_encoder
 from ..quantization import quantize
 from ..registry import KnownEncoder, declared_languages, encoder_languages, is_default, known_encoder
 from ..stored_models import CLASSIFIER, read_object

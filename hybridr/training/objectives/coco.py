@@ -294,7 +294,7 @@ class CondenserHead(torch.nn.Module):
         return states
 
     def named_weights(self) -> dict[str, torch.nn.Parameter]:
-        """Return the weights by their names in files: `condenser.0.attention.self.query.weight`."""
+        """Return each weight by its name in a checkpoint: `condenser.0.attention.self.query.weight`."""
         return {
             CONDENSER + name.removeprefix("layer."): parameter
             for name, parameter in self.layers.named_parameters()
