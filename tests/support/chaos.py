@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.field_values import text_of
@@ -33,10 +32,18 @@ from support.waiting import wait_until
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
 REFUSED = 3  # exit code of a client that met documents which the index refuses
-PLAIN = """
-import sys, hybridr_cli
+TELLS_FD = "CHAOS_TELLS_FD"
+PLAIN = f"""
+import os, sys, hybridr_cli
+from hybridr.cluster.connection import Cluster
 from hybridr.relevance import answering
 answering.SEARCHED_QUERIES = 40  # of the calibration at the end, in which nothing can be lost
+with_patience = Cluster.with_patience
+def tell_and_be_patient(*given):  # the cluster has answered: from now on the client waits for it
+    Cluster.with_patience = with_patience
+    os.close(int(os.environ["{TELLS_FD}"]))
+    return with_patience(*given)
+Cluster.with_patience = tell_and_be_patient
 sys.exit(hybridr_cli.main(sys.argv[1:]))
 """
 WITHOUT_CATCHING_UP = (
@@ -59,25 +66,25 @@ class Client:
             "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
             "HYBRIDR_REINDEX_PATIENCE_S": "400",
         }
+        self.told, tells = os.pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-c", code or PLAIN, "reindex", *arguments, "--precision", "fp32", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=environment | {TELLS_FD: str(tells)},
+            pass_fds=[tells],
         )
+        os.close(tells)
 
     @property
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def is_connected(self, port: int) -> bool:
-        """Tell whether it has a connection to the node, or has ended."""
-        try:
-            found = psutil.Process(self.process.pid).net_connections()
-        except psutil.Error:
-            return True
-        return not self.running or any(each.raddr and each.raddr.port == port for each in found)
+    def wait_until_at_work(self) -> None:
+        """Wait until the cluster has answered it for the first time, or it has ended."""
+        with os.fdopen(self.told, "rb") as told:
+            told.read()
 
     def kill(self) -> bool:
         """Kill it; tell whether that was what ended it."""
@@ -128,7 +135,7 @@ class Chaos:
         """Start two at once and wait until both are at work."""
         two = self.client(max_tokens, *options), self.client(max_tokens, *options)
         for client in two:
-            wait_until(lambda client=client: client.is_connected(self.node.state.port), LONGEST_S)
+            client.wait_until_at_work()
         self.pairs += all(client.running for client in two)
         return two
 
