@@ -29,7 +29,6 @@ from hybridr.encoders.export.weights import EnsembleBiEncoder, fit_ensemble
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_beir, write_qrels
-from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import silent
 from hybridr.search.checks import find_encoder_folder
 from hybridr.search.systems import Compared
@@ -43,6 +42,7 @@ ENCODERS = (MINILM, BGE, E5, f"{MINILM}+{E5}", f"{MINILM}+{BGE}")
 STOCK = "hybrid-stock"
 SYSTEMS = (STOCK, "bm25", "dense", "hybrid")
 QUERIES, FITTED = 500, 1_800
+PRECISION, BACKEND = "int8", "openvino"  # what `reindex` chooses by itself on a processor with VNNI
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -103,8 +103,8 @@ def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, Onn
 
 
 def opened(folder: Path) -> OnnxEncoder:
-    """Open an encoder at the precision that `reindex` takes."""
-    return load_encoder(folder, precision=ReindexSettings().chosen_precision or "fp32")
+    """Open an encoder as `reindex` does."""
+    return load_encoder(folder, precision=PRECISION, backend=BACKEND)
 
 
 def encoded(name: str, texts: Sequence[str], work: Path, limit: int) -> Vectors:

@@ -71,10 +71,15 @@ class Tuned(Part):
 
 
 class Spread(Part):
-    """Distribution of cosines: their standard deviation over the documents of a query, and their mean."""
+    """Distribution of cosines: their standard deviation over the documents of a query, and their mean.
+
+    `packaged` is the standard deviation of the packaged encoder's cosines between the same texts; None if it
+    does not know their language or could not be opened.
+    """
 
     spread: float = Field(gt=0)
     mean: float
+    packaged: float | None = Field(None, gt=0)
 
 
 class WhitenedSpread(Spread):

@@ -17,8 +17,10 @@ from ..cluster.retrievers.dense import engine_scores
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.derived import Whitening, read_to_end
 from ..encoders.passages import ENCODED_AT_ONCE, Split, slices_by_passages, split
-from ..languages import middle_words
-from ..records import Windows
+from ..encoders.registry import PACKAGED_LANGUAGES
+from ..errors import DownloadError, ModelError
+from ..languages import UNKNOWN, guess_language, middle_words
+from ..records import Progress, Windows, silent
 from .representations import (
     EncodedDocument,
     Representation,
@@ -32,6 +34,7 @@ from .settings import ReindexSettings
 STATES = "states"  # key under which an encoded document keeps the reading of its text
 MIN_TEXTS, QUERY_WORDS = 32, 12  # texts needed to measure cosines; words of a query
 COMPARED = 128  # documents of an index whose cosines are measured
+PACKAGED_TOKENS = 64  # of each text that the packaged encoder reads; with 256 its spread is the same
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 
@@ -44,7 +47,12 @@ def spread_and_mean(cosines: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def measured_cosines(
-    encoder: Encoder, texts: Sequence[str], vectors: Vectors, firsts: NDArray[np.intp] | None = None
+    encoder: Encoder,
+    texts: Sequence[str],
+    vectors: Vectors,
+    firsts: NDArray[np.intp] | None = None,
+    *,
+    progress: Progress = silent,
 ) -> Cosines | None:
     """Return mean and spread of an encoder's cosines between different texts of an index; None for fewer than
     32 texts.
@@ -56,19 +64,42 @@ def measured_cosines(
     if len(texts) < MIN_TEXTS:
         return None
     firsts = np.arange(len(texts)) if firsts is None else firsts
-    queries = encoder.encode_queries([middle_words(text, QUERY_WORDS) for text in texts])
+    query_texts = [middle_words(text, QUERY_WORDS) for text in texts]
+    queries = encoder.encode_queries(query_texts)
     moments = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
     if moments is None:
         return None
+    moments["packaged"] = packaged_spread(query_texts, texts, progress)
     whitening = Whitening.fit(vectors) if encoder.similarity == "cosine" else None
     whitened = None
     if whitening:
         spread = spread_to_queries(cosines_of(encoder, whitening.apply(queries), vectors, firsts))
-        whitened = WhitenedSpread(directions=whitening.text, **spread) if spread else None
+        if spread:
+            whitened = WhitenedSpread(directions=whitening.text, **moments | spread)
     return Cosines(**moments, whitened=whitened)
 
 
-def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, float] | None:
+def packaged_spread(queries: Sequence[str], texts: Sequence[str], progress: Progress) -> float | None:
+    """Return the spread of the packaged encoder's cosines between each text's query and the other texts.
+
+    None for texts in another language than English, and if the encoder is not here and cannot be fetched.
+    """
+    if guess_language(texts).code not in (*PACKAGED_LANGUAGES, UNKNOWN):
+        return None
+    from ..encoders.export.exporting import minilm_encoder  # importing onnx is slow
+    from ..encoders.opening import load_encoder
+
+    try:
+        packaged = load_encoder(minilm_encoder(progress=progress))
+    except (DownloadError, ModelError) as error:
+        progress("cosines are scaled without MiniLM", 1, 1, error.message)
+        return None
+    documents = packaged.encode_documents(texts, max_tokens=PACKAGED_TOKENS)
+    spread = spread_to_queries(packaged.encode_queries(queries).astype(np.float64) @ documents.T)
+    return spread["spread"] if spread else None
+
+
+def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, Any] | None:
     """Return spread and mean of the cosines of each text's query with the other texts; None for no spread."""
     np.fill_diagonal(cosines, np.nan)
     spread, mean = (round(value, 5) for value in spread_and_mean(cosines))
@@ -189,14 +220,14 @@ class TextRecipe:
 
         return read_to_end(encoder, parts, keep, max_tokens=limit)
 
-    def cosines(self, texts: Sequence[str]) -> Cosines | None:
+    def cosines(self, texts: Sequence[str], progress: Progress = silent) -> Cosines | None:
         """Return mean and spread of the encoder's cosines between these texts of an index; None for too
         few texts.
 
         Repeated texts count once.
         """
         texts = list(dict.fromkeys(text for text in texts if text.strip()))
-        return measured_cosines(self.encoder, texts, *self.passages_of(texts))
+        return measured_cosines(self.encoder, texts, *self.passages_of(texts), progress=progress)
 
     def compared(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the cosines of queries with texts, `(queries, texts)`; the best passage of a text counts."""

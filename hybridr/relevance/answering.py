@@ -201,8 +201,8 @@ def measure_missing_cosines(
     bodies = sample_texts(cluster, info, recipe, record.vector_field)
     stored = [body.get(record.vector_field) for body in bodies.values()]
     if recipe.windows or record.vectors == "byte" or not all(stored):
-        return recipe.cosines(list(bodies))
-    return measured_cosines(encoder, list(bodies), np.array(stored, np.float32))
+        return recipe.cosines(list(bodies), progress)
+    return measured_cosines(encoder, list(bodies), np.array(stored, np.float32), progress=progress)
 
 
 def sample_texts(

@@ -50,7 +50,7 @@ from ..files.local import fingerprint
 from ..files.remembered import read_state_file, remember_newest
 from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
-from ..search.calibration import cosine_scale, is_reference, stored_whitening
+from ..search.calibration import OVER_PACKAGED, cosine_scale, is_reference, stored_whitening
 from ..search.checks import default_fusion
 from ..search.fusions import CandidateLists, Scales
 from ..search.fusions.pipeline import ranking
@@ -304,7 +304,7 @@ QUERY_DOCUMENTS = 300  # documents that queries are made from
 MIN_PROBES = 30  # queries
 FILE, MAX_STORED = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
-WHITENING = (LEVEL, SHARE_OF_MEAN)  # results measured with other settings are not reused
+RANKING = (LEVEL, SHARE_OF_MEAN, OVER_PACKAGED)  # results measured with other settings are not reused
 
 
 @dataclass(frozen=True)
@@ -474,7 +474,7 @@ def measure_encoder(
     store if known.
     """
     qrels = task.evidence.qrels if task.evidence else None
-    key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, WHITENING])
+    key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, RANKING])
     if isinstance(stored := read_state_file(FILE).get(key), dict):
         return stored
     started = time.monotonic()

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.derived import Whitening
+from hybridr.encoders.export import exporting
+from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.opening import load_encoder
+from hybridr.errors import DownloadError
 from hybridr.indexing.recipe import MIN_TEXTS, QUERY_WORDS, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.languages import middle_words
@@ -46,6 +50,30 @@ def test_inner_products_are_taken_as_the_engine_scores_them() -> None:
 
     long, cosine = recipe(Long(dim=32)).cosines(TEXTS), recipe(HashingEncoder(dim=32)).cosines(TEXTS)
     assert long.spread > 5 * cosine.spread
+
+
+def test_the_packaged_encoder_measures_the_same_texts_if_it_knows_their_language() -> None:
+    measured = recipe(HashingEncoder(dim=32)).cosines(TEXTS)
+    packaged = load_encoder(minilm_encoder())
+    queries = packaged.encode_queries([middle_words(text, QUERY_WORDS) for text in TEXTS])
+    cosines = queries @ packaged.encode_documents(TEXTS).T
+    others = [np.delete(row, number) for number, row in enumerate(cosines)]
+    assert measured.packaged == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)
+    assert measured.whitened.packaged == measured.packaged
+    chinese = [f"第{number}章：城市图书馆的开放时间和借书规则" for number in range(MIN_TEXTS)]
+    assert recipe(HashingEncoder(dim=32)).cosines(chinese).packaged is None
+
+
+def test_without_the_packaged_encoder_cosines_are_measured_all_the_same(monkeypatch) -> None:
+    def unreachable(**_: object) -> None:
+        raise DownloadError("no network")
+
+    monkeypatch.setattr(exporting, "minilm_encoder", unreachable)
+    told: list[tuple[object, ...]] = []
+    measured = recipe(HashingEncoder(dim=32)).cosines(TEXTS, lambda *step: told.append(step))
+    assert measured.packaged is None
+    assert measured.spread > 0
+    assert told == [("cosines are scaled without MiniLM", 1, 1, "no network")]
 
 
 def test_too_few_texts_measure_nothing() -> None:

@@ -18,7 +18,7 @@ from hybridr.relevance import answering
 from hybridr.relevance.answering import calibrate, measure_missing_cosines
 from hybridr.search import scripts
 from hybridr.search.answers import MARGIN_BELOW
-from hybridr.search.calibration import USUAL_SPREAD, scale_factor
+from hybridr.search.calibration import OVER_PACKAGED, scale_factor
 from hybridr.search.context import query_whitening, without_tokens
 from hybridr.search.rerankers import QueryHits, Reranker
 from hybridr.search.rules.matching import MatchedRules
@@ -183,8 +183,9 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster,
         Search(cluster, index_name, encoder),
         Search(cluster, index_name, encoder, settings=AS_THEY_ARE),
     )
-    assert whitened.context.scales.dense == scale_factor(measured.whitened.spread, USUAL_SPREAD)
-    assert plain.context.scales.dense == scale_factor(measured.spread, USUAL_SPREAD)
+    usual = OVER_PACKAGED * measured.packaged
+    assert whitened.context.scales.dense == scale_factor(measured.whitened.spread, usual)
+    assert plain.context.scales.dense == scale_factor(measured.spread, usual)
     assert query_whitening(Search(cluster, index_name, encoder, mode="dense").context) is None
     document = encoder.encode_documents([text_number(7)])
     for search, queries in (
