@@ -42,7 +42,7 @@ ENCODERS = (MINILM, BGE, E5, f"{MINILM}+{E5}", f"{MINILM}+{BGE}")
 STOCK = "hybrid-stock"
 SYSTEMS = (STOCK, "bm25", "dense", "hybrid")
 QUERIES, FITTED = 500, 1_800
-PRECISION, BACKEND = "int8", "openvino"  # what `reindex` chooses by itself on a processor with VNNI
+PRECISION, BACKEND = "int8", "openvino"  # what `reindex` chooses for larger indices, on a processor with VNNI
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +103,7 @@ def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, Onn
 
 
 def opened(folder: Path) -> OnnxEncoder:
-    """Open an encoder as `reindex` does."""
+    """Open an encoder as `reindex` does for larger indices."""
     return load_encoder(folder, precision=PRECISION, backend=BACKEND)
 
 
