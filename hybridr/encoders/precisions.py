@@ -104,8 +104,8 @@ def time_encoding(
 
 
 def documents_per_second(entry: KnownEncoder) -> float | None:
-    """Return how many documents of 128 tokens this machine encodes in a second, in fp32, if it does nothing
-    else; None if no index on this machine used the encoder.
+    """Return how many documents of 128 tokens this machine, when idle, encodes per second in fp32; None if no
+    index on this machine used the encoder.
     """
     folder = known_encoder_folder(entry.package.fingerprint) if entry.package else None
     if folder is None:

@@ -93,7 +93,7 @@ class TextTokenizer:
         self._limited: dict[int | None, Tokenizer] = {}
 
     def ids(self, texts: Sequence[str], limit: int | None) -> Iterator[list[int]]:
-        """Yield each text's ids with special tokens, at most `limit`; None does not cut."""
+        """Yield each text's token ids, with the special tokens, cut to `limit` ids; None: not cut."""
         return (encoding.ids for encoding in self._encoded(texts, limit, offsets=False))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:

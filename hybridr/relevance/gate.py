@@ -190,7 +190,7 @@ def vector_scores(encoder: Encoder, queries: Vectors, vectors: Vectors) -> Float
 
 
 def candidate_lists(lexical: Floats, dense: Floats, scales: Scales) -> CandidateLists:
-    """Return the candidate lists of one query from BM25 and vector scores of all texts `(texts,)`."""
+    """Return one query's best candidates by words and by vectors; the scores of all texts are `(texts,)`."""
     listed = {"lexical": best_scores(lexical, BEST), "dense": best_scores(dense, BEST)}
     places = {doc: int(doc) for scores in listed.values() for doc in scores}
     word_scores = {doc: float(lexical[place]) for doc, place in places.items() if lexical[place] > 0}

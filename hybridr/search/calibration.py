@@ -39,8 +39,7 @@ OVER_PACKAGED = 1.1
 """Spread to which measured cosines are scaled, as a multiple of the packaged encoder's on the same texts. Any
 value from 1.0 to 1.2 ranks alike (two encoders, twelve collections)."""
 USUAL_SPREAD, USUAL_MEAN = 0.11, 0.114
-"""The same spread if the packaged encoder's is unknown: it has .095 in the mean of these collections. And the
-mean to which cosines are scaled."""
+"""Spread to which cosines are scaled if the packaged encoder's is unknown, and the mean to which all are."""
 MINILM_STATES = 0.5169  # by `token_state_scale`
 LIKE, MINILM_UNLIKE, MAX_LIKENESS = 0.8, 0.0257, 0.999
 """Cosine from which on two queries count as similar for the packaged encoder (chosen on six collections); its
@@ -141,7 +140,7 @@ def token_state_scale(encoder: TokenEncoder) -> float:
     """
 
     def spread() -> float:
-        """Return the measured spread for this encoder."""
+        """Return how far the nearest cosine is above the 30th nearest, in the mean of all question tokens."""
         texts = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
         queries, documents = (np.concatenate([text.states for text in side]) for side in texts)
         lengths = np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(documents, axis=1))

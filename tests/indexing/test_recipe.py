@@ -69,11 +69,11 @@ def test_without_the_packaged_encoder_cosines_are_measured_all_the_same(monkeypa
         raise DownloadError("no network")
 
     monkeypatch.setattr(exporting, "minilm_encoder", unreachable)
-    told: list[tuple[object, ...]] = []
-    measured = recipe(HashingEncoder(dim=32)).cosines(TEXTS, lambda *step: told.append(step))
+    steps: list[tuple[object, ...]] = []
+    measured = recipe(HashingEncoder(dim=32)).cosines(TEXTS, lambda *step: steps.append(step))
     assert measured.packaged is None
     assert measured.spread > 0
-    assert told == [("cosines are scaled without MiniLM", 1, 1, "no network")]
+    assert steps == [("cosines are scaled without MiniLM", 1, 1, "no network")]
 
 
 def test_too_few_texts_measure_nothing() -> None:

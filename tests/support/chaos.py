@@ -32,18 +32,18 @@ from support.waiting import wait_until
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
 REFUSED = 3  # exit code of a client that met documents which the index refuses
-TELLS_FD = "CHAOS_TELLS_FD"
+ANSWERED_FD = "CHAOS_ANSWERED_FD"
 PLAIN = f"""
 import os, sys, hybridr_cli
 from hybridr.cluster.connection import Cluster
 from hybridr.relevance import answering
 answering.SEARCHED_QUERIES = 40  # of the calibration at the end, in which nothing can be lost
 with_patience = Cluster.with_patience
-def tell_and_be_patient(*given):  # the cluster has answered: from now on the client waits for it
+def close_and_be_patient(*given):  # the cluster has answered: from now on the client waits for it
     Cluster.with_patience = with_patience
-    os.close(int(os.environ["{TELLS_FD}"]))
+    os.close(int(os.environ["{ANSWERED_FD}"]))
     return with_patience(*given)
-Cluster.with_patience = tell_and_be_patient
+Cluster.with_patience = close_and_be_patient
 sys.exit(hybridr_cli.main(sys.argv[1:]))
 """
 WITHOUT_CATCHING_UP = (
@@ -66,16 +66,16 @@ class Client:
             "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
             "HYBRIDR_REINDEX_PATIENCE_S": "400",
         }
-        self.told, tells = os.pipe()
+        self.answered, writing_end = os.pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-c", code or PLAIN, "reindex", *arguments, "--precision", "fp32", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment | {TELLS_FD: str(tells)},
-            pass_fds=[tells],
+            env=environment | {ANSWERED_FD: str(writing_end)},
+            pass_fds=[writing_end],
         )
-        os.close(tells)
+        os.close(writing_end)
 
     @property
     def running(self) -> bool:
@@ -83,8 +83,8 @@ class Client:
 
     def wait_until_at_work(self) -> None:
         """Wait until the cluster has answered it for the first time, or it has ended."""
-        with os.fdopen(self.told, "rb") as told:
-            told.read()
+        with os.fdopen(self.answered, "rb") as answered:
+            answered.read()
 
     def kill(self) -> bool:
         """Kill it; tell whether that was what ended it."""

@@ -225,9 +225,10 @@ def export_target(source: str) -> Path:
 
 
 def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
-    """Return the model folder for a folder or a registry name; MiniLM needs no export.
+    """Return the folder of the model that a path or a registry name stands for.
 
-    Any other name is returned as a path. Raises the errors of `encoder_folder`.
+    A registered encoder is fetched and exported; MiniLM is only fetched. Any other name is returned as a
+    path. Raises the errors of `encoder_folder`.
     """
     folder = Path(source).expanduser()
     if folder.exists() or known_encoder(str(source)) is None:
