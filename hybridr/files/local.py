@@ -183,13 +183,16 @@ def append_private(path: Path, line: str) -> None:
     """Append a line to a file, which only its owner can read afterwards; create it if missing. Raises
     OSError.
 
-    One write per line keeps lines of several processes apart. If the last line does not end with a newline,
-    because its writer was killed or the disk was full, one is written first.
+    Lines of several processes stay apart: each locks the file while it writes (not on Windows). If the last
+    line does not end with a newline, because its writer was killed or the disk was full, one is written
+    first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
     path.chmod(0o600)  # one that was there may have been readable by others
     with path.open("a+b", buffering=0) as file:
+        if fcntl is not None:  # else a line that another process is writing looks torn
+            fcntl.flock(file, fcntl.LOCK_EX)
         if end := file.seek(0, os.SEEK_END):
             file.seek(end - 1)
         is_torn = end > 0 and file.read(1) != b"\n"
