@@ -39,8 +39,8 @@ OVER_PACKAGED = 1.1
 """Spread to which measured cosines are scaled, as a multiple of the packaged encoder's on the same texts. Any
 value from 1.0 to 1.2 ranks alike (two encoders, twelve collections)."""
 USUAL_SPREAD, USUAL_MEAN = 0.10, 0.114
-"""Spread to which cosines are scaled if the packaged encoder's is unknown, which is .093 in the mean of twelve
-collections; and the mean to which all are shifted."""
+"""Spread to which cosines are scaled if the packaged encoder's (.093 in the mean of twelve collections) is
+unknown; and the mean to which all are shifted."""
 MINILM_STATES = 0.5169  # by `token_state_scale`
 LIKE, MINILM_UNLIKE, MAX_LIKENESS = 0.8, 0.0257, 0.999
 """Cosine from which on two queries count as similar for the packaged encoder (chosen on six collections); its
