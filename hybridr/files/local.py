@@ -183,16 +183,13 @@ def append_private(path: Path, line: str) -> None:
     """Append a line to a file, which only its owner can read afterwards; create it if missing. Raises
     OSError.
 
-    Lines of several processes stay apart: each locks the file while it writes (not on Windows). If the last
-    line does not end with a newline, because its writer was killed or the disk was full, one is written
-    first.
+    The file is locked meanwhile, because a line that another process is writing looks torn. If the last line
+    does not end with a newline, because its writer was killed or the disk was full, one is written first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
     path.chmod(0o600)  # one that was there may have been readable by others
-    with path.open("a+b", buffering=0) as file:
-        if fcntl is not None:  # else a line that another process is writing looks torn
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with acquire_lock(path), path.open("a+b", buffering=0) as file:
         if end := file.seek(0, os.SEEK_END):
             file.seek(end - 1)
         is_torn = end > 0 and file.read(1) != b"\n"
@@ -208,7 +205,7 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
 
 
 def acquire_lock(path: Path, *, wait: bool = True) -> IO[str]:
-    """Open and lock the lock file `path`; return the open file. Closing it releases the lock. Raises OSError.
+    """Open and lock the file `path`; return the open file. Closing it releases the lock. Raises OSError.
 
     While another thread or process holds the lock, this waits; without `wait` it raises BlockingIOError. If
     that one has deleted the file meanwhile, the new file of this name is locked. On Windows nothing is

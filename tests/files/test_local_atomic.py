@@ -53,4 +53,4 @@ def test_lines_are_appended_whole_whatever_was_left_before(tmp_path: Path) -> No
     program += "for _ in range(40): append_private(Path(sys.argv[1]), sys.argv[2] * 20_000)"
     writers = [subprocess.Popen([sys.executable, "-c", program, str(file), letter]) for letter in "xy"]
     assert [writer.wait() for writer in writers] == [0, 0]
-    assert Counter(file.read_text().split("\n")[3:-1]) == {"x" * 20_000: 40, "y" * 20_000: 40}
+    assert Counter(file.read_text().splitlines()[3:]) == {"x" * 20_000: 40, "y" * 20_000: 40}
