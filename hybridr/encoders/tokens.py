@@ -97,7 +97,10 @@ class TextTokenizer:
         return (encoding.ids for encoding in self._encoded(texts, limit, offsets=False))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
-        """Yield each text's ids, at most `limit`, and spans counted from the prefix's end `skipped`."""
+        """Yield the tokens of each text, cut to `limit` ids.
+
+        Texts start with a prefix of `skipped` characters; spans are counted from its end.
+        """
         for encoding in self._encoded(texts, limit):
             spans = [(max(start - skipped, 0), end - skipped) for start, end in encoding.offsets]
             places = [place for place, (start, end) in enumerate(spans) if start < end]
@@ -123,7 +126,7 @@ class TextTokenizer:
             yield from encodings
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
-        """Return (start, end, number of its word) of the first `limit` tokens, in characters."""
+        """Return first character, end and word number of each of the first `limit` tokens."""
         tokenizer = self._tokenizer(limit)
         with explain_failures():
             encoding = tokenizer.encode(cut_characters(text, limit), add_special_tokens=False)
@@ -165,7 +168,7 @@ class UsedModel:
 
     @property
     def input_names(self) -> list[str]:
-        """Return the names of the backbone's inputs; token types only if it has several, like BERT."""
+        """Return the names of the model's inputs; token types only if it has several types, as BERT has."""
         kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
         return ["input_ids", "attention_mask", *kinds]
 
@@ -202,7 +205,7 @@ class TextModel(UsedModel):
 
     @property
     def batch_tokens(self) -> int:
-        """Return the tokens that a batch should have, including padding."""
+        """Return how many tokens a batch should have, including padding."""
         return BATCH_TOKENS
 
     def compute(self, side: str) -> Compute:
@@ -211,7 +214,7 @@ class TextModel(UsedModel):
 
     @property
     def offers(self) -> Offers:
-        """Return the abilities of the encoder beyond vectors."""
+        """Return what the encoder offers besides vectors."""
         return Offers(folder=self.folder, width=self.width)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
@@ -231,7 +234,7 @@ class TextModel(UsedModel):
         return self._read("document", texts, max_tokens)
 
     def room(self, side: str, max_tokens: int | None = None) -> int:
-        """Return the tokens of a text that fit besides the special ones and the prefix of a side.
+        """Return how many tokens of a text fit beside the special tokens and the prefix of a side.
 
         Raises DataError for an impossible limit, ModelError if there is no room.
         """
@@ -351,7 +354,7 @@ def run_batches(
 
 
 def require_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
-    """Return a graph's vectors. Raises ModelError for another shape, and for NaN or infinity."""
+    """Return the vectors unchanged. Raises ModelError if they have another shape, NaN or infinity."""
     if np.shape(vectors) != shape or np.asarray(vectors).dtype.kind != "f":
         raise ModelError(
             f"the encoder's graph gives vectors {np.shape(vectors)} of {np.asarray(vectors).dtype}; its "
@@ -437,7 +440,7 @@ def tokenizer_steps(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def require_fast_patterns(patterns: Sequence[str]) -> None:
-    """Raise ValueError for regular expressions that can take minutes for a page of text.
+    """Raise ValueError if one of a tokenizer's regular expressions can take minutes to search a page of text.
 
     Known patterns are accepted. In others, each alternative has at most one repetition, none has groups, and
     the total is limited. Then the time grows with the square of the text at worst. A pattern of twelve

@@ -175,7 +175,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def final_name(path: Path) -> str:
-    """Return the target's name of a temporary file or folder; for any other path its own name."""
+    """Return the name that a temporary file or folder gets in the end; for any other path, its own name."""
     return re.sub(r"^\.(.+)\.[a-z0-9_]{8}$", r"\1", path.name)
 
 
@@ -403,7 +403,7 @@ def code_digest(*packages: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages that can change a result."""
+    """Return the version of Python and of each installed package on which results depend, by name."""
     releases = {"python": platform.python_version()}
     for name in VERSIONED:
         try:

@@ -114,7 +114,7 @@ def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
 
 
 def stored_whitening(record: Record) -> Whitening | None:
-    """Return the correction of query vectors that an index's record stores; None if it has none."""
+    """Return the whitening of query vectors in an index's record; None if queries are used unchanged."""
     whitened = record.cosines.whitened if record.cosines else None
     return Whitening.from_text(whitened.directions, record.dim) if whitened else None
 
@@ -153,7 +153,7 @@ def token_state_scale(encoder: TokenEncoder) -> float:
 
 
 def likeness_threshold(encoder: Encoder) -> float:
-    """Return the least cosine at which two queries count as similar, measured once for an encoder.
+    """Return the cosine from which on two queries count as similar to an encoder; measured once for each.
 
     It divides the range from the mean cosine of different questions to 1 in the same ratio as for the
     packaged encoder.

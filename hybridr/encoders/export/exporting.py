@@ -54,14 +54,15 @@ INT8_COSINE = 0.9  # the least mean cosine to fp32 that is accepted
 def measure_parity(
     retriever: Exportable, folder: Path, encoder: dict[str, Any], documents: Sequence[Document | str]
 ) -> dict[str, Any]:
-    """Compare the graphs in `folder`, described by `encoder`, with torch (or numpy); return the manifest's
-    `parity` entry.
+    """Compare the vectors of the exported graphs in `folder` with those of torch (or numpy), and return the
+    result as the manifest's `parity` entry.
 
-    The entry names the processor's instruction sets, on which int8 depends. The texts are the first 128
-    `documents` (16 with numpy), cut to 128 tokens, and the probes (queries) made from them. At least 8
-    generated texts follow, and more if fewer than 128 (16) are reached. States are scaled to length 1.
-    Raises ModelError if a value of an fp32 vector differs by more than 1e-4, or of a state by more than
-    1e-2. It is also raised if int8 vectors have a mean cosine below 0.9.
+    `encoder` is the manifest's entry that describes the graphs. The result names the processor's instruction
+    sets, on which int8 depends. The texts are the first 128 `documents` (16 with numpy), cut to 128 tokens,
+    and the probes (queries) made from them. At least 8 generated texts follow, and more if fewer than 128
+    (16) are reached. States are scaled to length 1. Raises ModelError if a value of an fp32 vector differs by
+    more than 1e-4, or of a state by more than 1e-2. It is also raised if int8 vectors have a mean cosine
+    below 0.9.
     """
     reference = "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
     first = documents[: TEXTS[reference]]
@@ -225,7 +226,7 @@ def export_target(source: str) -> Path:
 
 
 def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
-    """Return the folder of the model that a path or a registry name stands for.
+    """Return the folder of the model with this path or registry name.
 
     A registered encoder is fetched and exported; MiniLM is only fetched. Any other name is returned as a
     path. Raises the errors of `encoder_folder`.
@@ -237,8 +238,8 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
 
 
 def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
-    """Return the function that exports a ranker without single vectors, or a folder with a sequence
-    classifier; None for an encoder with vectors.
+    """Return the function that exports an encoder which does not make one vector of a text: a sparse or
+    multi-vector ranker, or a sequence classifier; None if it makes one.
     """
     function = None
     if hasattr(encoder, "origins"):
