@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ DEPLOYED = "DEPLOYED"  # the state of a model that answers
 DEPLOY_TIMEOUT_S = 60.0
 TRIES = 3
 CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
+STILL_DEPLOYED = "in deploying or deployed state"  # why ml-commons refuses with 400 to delete a model
 ANSWER_TIMEOUT_S = 5.0
 
 
@@ -234,7 +236,9 @@ def send_deletions(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
     """Send requests that undeploy or delete, in the given order; a missing target is no error.
 
     A model group answers 409 for about a second after its last model was deleted, so the request is repeated.
-    If the server reports by mistake that a connector is in use (`is_mistaken_conflict`), the connector stays.
+    A model that was deployed just before can count as deployed again after it was undeployed. Both requests
+    are repeated then. If the server reports by mistake that a connector is in use (`is_mistaken_conflict`),
+    the connector stays.
     """
     for request in requests:
         deadline = time.monotonic() + CONFLICT_TIMEOUT_S
@@ -247,8 +251,13 @@ def send_deletions(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
             except ClusterError as failure:
                 if failure.status == CONFLICT and is_mistaken_conflict(cluster, request["path"], failure):
                     break
-                if failure.status != CONFLICT or time.monotonic() > deadline:
+                is_still_deployed = STILL_DEPLOYED in failure.message
+                if not (failure.status == CONFLICT or is_still_deployed) or time.monotonic() > deadline:
                     raise
+                if is_still_deployed:
+                    undeployment, _ = model_deletion(request["path"].rpartition("/")[2])
+                    with suppress(NotFound):
+                        cluster.request(undeployment["method"], undeployment["path"])
                 time.sleep(0.2)
 
 

@@ -1,4 +1,4 @@
-"""Connectors that the server will not delete: because of their own model, or by mistake."""
+"""Connectors and models that the server will not delete: in use, still deployed, or by mistake."""
 
 from __future__ import annotations
 
@@ -50,6 +50,34 @@ def test_a_connector_in_use_by_another_model_is_an_error(monkeypatch: pytest.Mon
     plugin = Plugin(["theirs"], {"theirs": OURS})
     with pytest.raises(ClusterError, match="still using this connector"):
         delete_model(plugin, RemoteModel("mine", OURS))
+
+
+class StillDeployed(Plugin):
+    """ml-commons that writes a model's state, deployed, after it was undeployed `times` times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__([], {})
+        self.times = times
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        undeployed = self.deleted.count(("POST", "_undeploy"))
+        if method == "DELETE" and "/models/" in path and undeployed <= self.times:
+            text = "Model cannot be deleted in deploying or deployed state. Try undeploy model first"
+            raise ClusterError(text, status=400)
+        return super().request(method, path, body)
+
+
+def test_a_model_that_is_still_deployed_is_undeployed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_models.time, "sleep", lambda seconds: None)
+    plugin = StillDeployed(2)
+    delete_model(plugin, RemoteModel("mine", OURS))
+    assert plugin.deleted == [*[("POST", "_undeploy")] * 3, ("DELETE", "mine"), ("DELETE", OURS)]
+
+
+def test_a_model_that_stays_deployed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_models, "CONFLICT_TIMEOUT_S", 0.0)
+    with pytest.raises(ClusterError, match="cannot be deleted"):
+        delete_model(StillDeployed(99), RemoteModel("mine", OURS))
 
 
 class Forgetful:
